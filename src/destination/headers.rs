@@ -1,0 +1,75 @@
+//! Which fields go on to the other side.
+
+use http::header::{self, HeaderMap, HeaderName};
+
+/// Fields that concern one connection only (RFC 9110, section 7.6.1), whatever
+/// `Connection` says. `TE` goes with them: what it asks for is between the
+/// client and this proxy.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// The names that `Connection` lists, as far as they are names.
+pub fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(header::CONNECTION);
+    let names = values.iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
+}
+
+/// Removes the fields that concern one connection only.
+pub fn keep_end_to_end(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        for name in nominated(headers) {
+            headers.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// Removes from a destination's answer what only this proxy may say.
+pub fn remove_ours(headers: &mut HeaderMap) {
+    let is_ours = |name: &&HeaderName| name.as_str().starts_with("onceward-") || name.as_str() == "idempotent-replayed";
+    let ours: Vec<HeaderName> = headers.keys().filter(is_ours).cloned().collect();
+    for name in ours {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn what_concerns_one_connection_stays_on_it() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "close, X-Foo"),
+            ("connection", "x-bar,,"),
+            ("x-foo", "1"),
+            ("x-bar", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("proxy-authorization", "x"),
+            ("upgrade", "websocket"),
+            ("content-type", "text/plain"),
+            ("trailer", "x-sum"),
+        ] {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        keep_end_to_end(&mut headers);
+        let left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["content-type", "trailer"]);
+    }
+}

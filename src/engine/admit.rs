@@ -1,0 +1,263 @@
+//! The story of one guarded request.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::answer::{Answer, AnswerBody, Met, Outcome, Reason, Refused};
+use super::capacity::Ticket;
+use super::claim::{Claim, LateClaim};
+use super::request::{Candidate, Guarded};
+use super::settle::STORE_TIMEOUT;
+use super::waiter::{AfterRelease, ResponseHead, Seat};
+use super::{Client, Engine};
+use crate::entropy;
+use crate::model::admission::{Admission, Offer, Running, UnknownCaps};
+use crate::model::key::RecordId;
+use crate::model::record::{AttemptToken, Completion, StateName};
+use crate::model::response::StoredBody;
+use crate::model::time::Timestamp;
+use crate::plan::policy::{OnStoreError, OnUnknown};
+use crate::store::StoreError;
+
+impl Engine {
+    /// Brings one guarded request to its answer.
+    ///
+    /// The store decides: this request goes to the destination, or it is
+    /// answered from what the record says, or it waits for the attempt that is
+    /// running and asks again.
+    pub(super) async fn admit(&self, request: Guarded, mut client: Client) {
+        let candidate = match self.candidate(&request).await {
+            Ok(candidate) => candidate,
+            Err(error) => return client.tell(self.store_failed(&error, &request, None)),
+        };
+        let id = candidate.identity.record_id();
+        let deadline = Instant::now() + request.route.policy.wait;
+        let mut seat = self.flights.sit(id);
+        let mut waiting: Option<Ticket> = None;
+        let mut succeeding = false;
+        let answer = loop {
+            let Some(permit) = self.capacity.in_flight.try_take(1, request.plan.limits.in_flight as u64) else {
+                break refused(Reason::Overloaded);
+            };
+            seat.look();
+            let running = match self.ask(&request, &candidate, &seat).await {
+                Asked::Granted(claim) => {
+                    seat.begin();
+                    return self.attempt(request, candidate, claim, seat, client, permit).await;
+                }
+                Asked::Running(running) => running,
+                Asked::Told(answer) => break answer,
+            };
+            // A waiter is on its way to nowhere: it does not count as in flight.
+            drop(permit);
+            succeeding = false;
+            if waiting.is_none() {
+                waiting = self.waiter_ticket(&request, &seat);
+                if waiting.is_none() {
+                    break refused(Reason::Overloaded);
+                }
+            }
+            match self.wait(&mut seat, deadline, &mut client).await {
+                Woken::AskAgain => {}
+                Woken::Succeed => succeeding = true,
+                Woken::Answer(answer) => break answer,
+                Woken::Left => return,
+                Woken::TimeIsUp => break still_running(running, id, self.clock.now()),
+            }
+        };
+        if succeeding {
+            // The others wait for an attempt that this request was to make and
+            // did not: let them ask for themselves.
+            seat.settle();
+        }
+        client.tell(answer);
+    }
+
+    /// The record this request belongs to: that of an earlier identity of its
+    /// route, if one lives, or its present one.
+    async fn candidate(&self, request: &Guarded) -> Result<Candidate, StoreError> {
+        for former in &request.former {
+            let read = timeout(STORE_TIMEOUT, self.store.read(former.identity.record_id())).await;
+            let record = read.unwrap_or_else(|_| Err(StoreError::Unavailable("no answer in time".into())))?;
+            if record.is_some_and(|record| record.state.name() != StateName::Released) {
+                return Ok(former.clone());
+            }
+        }
+        Ok(request.present.clone())
+    }
+
+    /// Asks the store for the claim.
+    async fn ask(&self, request: &Guarded, candidate: &Candidate, seat: &Seat) -> Asked {
+        let id = candidate.identity.record_id();
+        let (token, attempt_id) = match (entropy::attempt_token(), entropy::attempt_id()) {
+            (Ok(token), Ok(attempt_id)) => (token, attempt_id),
+            (Err(error), _) | (_, Err(error)) => {
+                let error = StoreError::Unavailable(error.to_string());
+                return Asked::Told(self.store_failed(&error, request, Some(seat)));
+            }
+        };
+        let (started, asked_at) = (Instant::now(), self.clock.boottime());
+        let offer = self.offer(request, candidate, token, attempt_id);
+        let answered = timeout(STORE_TIMEOUT, self.store.claim(offer)).await;
+        self.metrics.store_latency("claim", started.elapsed());
+        let about = |reason, state| Asked::Told(Answer::Refused(Refused { reason, record: Some((id, state)) }));
+        match answered.unwrap_or_else(|_| Err(StoreError::Unclear("no answer from the store in time".into()))) {
+            Ok(Admission::Granted(grant)) => {
+                let lease = request.route.policy.lease;
+                Asked::Granted(Claim::new(self, id, token, grant.attempt, grant.over_doubt, lease, asked_at))
+            }
+            Ok(Admission::InFlight(running)) => Asked::Running(running),
+            Ok(Admission::Replay(completion)) => Asked::Told(self.replay(*completion, id)),
+            Ok(Admission::Mismatch(state)) => about(Reason::KeyReused, state),
+            // With `forward`, a retry that is identical is granted: who comes
+            // here is held, whatever the route says.
+            Ok(Admission::Unknown(_)) => {
+                let reason = Reason::OutcomeUnknown { met: Met::Retry, retry_goes_on: false };
+                about(reason, StateName::Unknown)
+            }
+            Ok(Admission::Expired) => about(Reason::KeyExpired, StateName::Expired),
+            Ok(Admission::Saturated) => Asked::Told(refused(Reason::Overloaded)),
+            Ok(Admission::Corrupt) => Asked::Told(refused(Reason::RecordCorrupt)),
+            Err(error) => {
+                if matches!(error, StoreError::Unclear(_)) {
+                    self.release_unclear(LateClaim { id, token }, error.clone());
+                }
+                Asked::Told(self.store_failed(&error, request, Some(seat)))
+            }
+        }
+    }
+
+    fn offer(&self, request: &Guarded, candidate: &Candidate, token: AttemptToken, attempt_id: u64) -> Offer {
+        let policy = &request.route.policy;
+        let limits = &request.plan.limits;
+        Offer {
+            identity: candidate.identity,
+            route: Arc::clone(&candidate.route),
+            lineage: candidate.lineage,
+            key: Arc::clone(&request.key),
+            scope: request.scope,
+            presented: request.presented.clone(),
+            forward_unknown: policy.on_unknown == OnUnknown::Forward,
+            keeping: policy.keeping(),
+            token,
+            attempt_id,
+            node: self.boot,
+            term: self.store.term(policy.lease),
+            caps: UnknownCaps { per_scope: limits.unknown_per_scope, per_route: limits.unknown_per_route },
+        }
+    }
+
+    fn waiter_ticket(&self, request: &Guarded, seat: &Seat) -> Option<Ticket> {
+        let limits = &request.plan.limits;
+        if seat.others() > limits.waiters_per_record as u64 {
+            return None;
+        }
+        self.capacity.waiters.try_take(1, limits.waiters as u64)
+    }
+
+    async fn wait(&self, seat: &mut Seat, deadline: Instant, client: &mut Client) -> Woken {
+        loop {
+            let stage = tokio::select! {
+                biased;
+                () = client.left() => return Woken::Left,
+                () = self.stopping.draining.cancelled() => return Woken::Answer(refused(Reason::ShuttingDown)),
+                stage = timeout_at(deadline, seat.wait()) => match stage {
+                    Ok(stage) => stage,
+                    Err(_) => return Woken::TimeIsUp,
+                },
+            };
+            if let Some(live) = &stage.live {
+                if let Some(follower) = live.relay.follow() {
+                    return Woken::Answer(live.head.answer(Outcome::Replayed, AnswerBody::Live(follower)));
+                }
+                // Too far gone to be joined: its end will settle the record.
+                match timeout_at(deadline, seat.settled()).await {
+                    Ok(()) => return Woken::AskAgain,
+                    Err(_) => return Woken::TimeIsUp,
+                }
+            }
+            let Some(succession) = stage.released else {
+                return Woken::AskAgain;
+            };
+            match succession.decide() {
+                AfterRelease::Succeed => return Woken::Succeed,
+                AfterRelease::Take(Some(answer)) => return Woken::Answer(answer),
+                AfterRelease::Take(None) => return Woken::TimeIsUp,
+                AfterRelease::WaitOn => seat.look(),
+            }
+        }
+    }
+
+    /// The answer as it was stored.
+    fn replay(&self, completion: Completion, id: RecordId) -> Answer {
+        let response = completion.response;
+        let bytes = match response.body {
+            StoredBody::Whole(bytes) => bytes,
+            StoredBody::NotStored(_) => {
+                let reason = Reason::ResponseNotStored { original_status: response.status };
+                return Answer::Refused(Refused { reason, record: Some((id, StateName::Completed)) });
+            }
+        };
+        let Ok(status) = http::StatusCode::from_u16(response.status) else {
+            return refused(Reason::RecordCorrupt);
+        };
+        let mut headers = http::HeaderMap::new();
+        response.headers.unpack_into(&mut headers);
+        let trailers = (!response.trailers.is_empty()).then(|| {
+            let mut trailers = http::HeaderMap::new();
+            response.trailers.unpack_into(&mut trailers);
+            trailers
+        });
+        let left = self.clock.now().until(completion.boundaries.expires_at);
+        let head = ResponseHead { status, headers, replayable_for: Some(left), record: id };
+        head.answer(Outcome::Replayed, AnswerBody::Whole(bytes, trailers))
+    }
+
+    /// What a caller is told when the store cannot be asked. `bypass` is only
+    /// for a key that this node itself is not busy with.
+    fn store_failed(&self, error: &StoreError, request: &Guarded, seat: Option<&Seat>) -> Answer {
+        self.metrics.store_errors("claim");
+        tracing::error!(%error, route = %request.route.name, "the store did not decide a claim");
+        match error {
+            StoreError::Corrupt => refused(Reason::RecordCorrupt),
+            StoreError::Unavailable(_) | StoreError::Unclear(_) | StoreError::Full => {
+                let busy = seat.is_some_and(Seat::is_running);
+                match request.route.policy.on_store_error {
+                    OnStoreError::Bypass if !busy && !matches!(error, StoreError::Full) => Answer::Bypass,
+                    OnStoreError::Bypass | OnStoreError::Reject => refused(Reason::StoreUnavailable),
+                }
+            }
+        }
+    }
+}
+
+/// What asking for the claim came to.
+enum Asked {
+    /// This request goes to the destination.
+    Granted(Claim),
+    /// Another one is there.
+    Running(Running),
+    /// There is an answer.
+    Told(Answer),
+}
+
+/// Why a waiter woke.
+enum Woken {
+    /// The attempt settled; the store can tell how.
+    AskAgain,
+    /// The attempt was released, and this waiter makes the next one.
+    Succeed,
+    Answer(Answer),
+    Left,
+    TimeIsUp,
+}
+
+fn still_running(running: Running, id: RecordId, now: Timestamp) -> Answer {
+    let reason = Reason::InFlight { running_for: running.since.until(now) };
+    Answer::Refused(Refused { reason, record: Some((id, StateName::InFlight)) })
+}
+
+pub(super) fn refused(reason: Reason) -> Answer {
+    Answer::Refused(Refused { reason, record: None })
+}

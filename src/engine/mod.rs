@@ -1,0 +1,147 @@
+//! The idempotency machine.
+//!
+//! [`Engine::admit`](admit) tells the story of one guarded request; the other
+//! files are its chapters: [`attempt`] sends once, [`receive`] reads the
+//! answer, [`settle`] writes what was learned, [`waiter`] is where duplicates
+//! wait, [`relay`] is the response on its way through.
+//!
+//! The engine knows no concrete store and no socket. Everything it starts runs
+//! in tracked tasks that no client can cancel.
+
+mod admit;
+pub mod answer;
+mod attempt;
+pub mod capacity;
+mod claim;
+mod receive;
+pub mod relay;
+pub mod request;
+mod settle;
+mod waiter;
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::Clock;
+use crate::destination::Destination;
+use crate::model::record::BootId;
+use crate::store::Store;
+use crate::telemetry::Metrics;
+use answer::Answer;
+use capacity::Capacity;
+use request::Guarded;
+use waiter::Flights;
+
+/// Everything the machine works with. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    /// Where records live.
+    pub store: Arc<dyn Store>,
+    /// Where requests go.
+    pub destination: Arc<dyn Destination>,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// This run of the process.
+    pub boot: BootId,
+    /// Bounds across requests.
+    pub capacity: Capacity,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// How the machine is stopped.
+    pub stopping: Stopping,
+    flights: Flights,
+    tasks: TaskTracker,
+}
+
+/// The two steps of a stop.
+#[derive(Debug, Clone, Default)]
+pub struct Stopping {
+    /// No new keyed request is taken, and nobody waits any more.
+    pub draining: CancellationToken,
+    /// The grace is over: what still runs is recorded as it stands.
+    pub over: CancellationToken,
+}
+
+impl Engine {
+    /// A machine over these parts.
+    pub fn new(
+        store: Arc<dyn Store>,
+        destination: Arc<dyn Destination>,
+        clock: Arc<dyn Clock>,
+        boot: BootId,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            store,
+            destination,
+            clock,
+            boot,
+            capacity: Capacity::default(),
+            metrics,
+            stopping: Stopping::default(),
+            flights: Flights::default(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// Takes a guarded request on. The work runs in its own task, which goes on
+    /// when the caller is gone; the answer comes through the channel.
+    pub fn take(&self, request: Guarded) -> oneshot::Receiver<Answer> {
+        let (client, answer) = Client::new();
+        let engine = self.clone();
+        self.tasks.spawn(async move { engine.admit(request, client).await });
+        answer
+    }
+
+    /// Begins a stop: keyed requests are turned away and waiters sent home.
+    pub fn drain(&self) {
+        self.stopping.draining.cancel();
+        self.tasks.close();
+    }
+
+    /// Waits until nothing runs any more.
+    pub async fn idle(&self) {
+        self.tasks.wait().await;
+    }
+
+    /// Ends the grace: unsent attempts are released, sent ones recorded as
+    /// unknown.
+    pub fn end_grace(&self) {
+        self.stopping.over.cancel();
+    }
+}
+
+/// The caller of one request, as far as the engine cares: somebody who takes
+/// one answer, and who may leave before.
+#[derive(Debug)]
+pub(crate) struct Client(Option<oneshot::Sender<Answer>>);
+
+impl Client {
+    fn new() -> (Self, oneshot::Receiver<Answer>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(Some(sender)), receiver)
+    }
+
+    /// Tells the caller, if it is still there and was not told before.
+    fn tell(&mut self, answer: Answer) {
+        if let Some(sender) = self.0.take() {
+            // A caller that has left misses the answer; the record has it.
+            drop(sender.send(answer));
+        }
+    }
+
+    /// Resolves when the caller has left.
+    async fn left(&mut self) {
+        match &mut self.0 {
+            Some(sender) => sender.closed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn has_left(&self) -> bool {
+        self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+}

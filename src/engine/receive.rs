@@ -1,0 +1,275 @@
+//! Reading the answer, storing it, and letting it through.
+//!
+//! A short answer is held whole: it is stored, then sent. A long or streamed
+//! one goes through as it comes, with its end held back until it is stored.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::header::{self, HeaderName};
+use http::{HeaderMap, HeaderValue};
+use http_body::Body;
+use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::answer::{Answer, AnswerBody, Met, Outcome, Relayed};
+use super::attempt::Attempt;
+use super::claim::LateClaim;
+use super::relay::Relay;
+use super::settle::Written;
+use super::waiter::{LiveResponse, ReleasedAnswer, ResponseHead};
+use crate::destination::body::BodyError;
+use crate::destination::{Inbound, InboundBody, headers};
+use crate::model::outcome::{DoubtReason, ReleaseReason, Verdict};
+use crate::model::record::Settlement;
+use crate::model::response::{Fields, NotStored, StoredBody, StoredResponse};
+
+/// Answers up to this size are held whole, in bytes.
+const HOLD_WHOLE: u64 = 64 << 10;
+
+/// How a body ended.
+enum End {
+    Whole(Option<HeaderMap>),
+    Broken(DoubtReason, Met),
+}
+
+impl Attempt {
+    /// Takes an answer whose head is whole, to its end.
+    pub(super) async fn receive(mut self, claim: LateClaim, inbound: Inbound) {
+        let policy = &self.request.route.policy;
+        let patience_asked = inbound.headers.contains_key(header::RETRY_AFTER);
+        let verdict = policy.statuses.verdict(inbound.status, patience_asked);
+        let length = inbound.body.size_hint().exact();
+        let kept = self.request.plan.limits.response_body;
+        let will_be_stored = verdict == Verdict::Keep
+            && (!self.over_doubt || inbound.status.is_success())
+            && length.is_none_or(|length| length <= kept);
+        let response = LiveResponse {
+            head: Arc::new(ResponseHead {
+                status: inbound.status,
+                headers: self.answer_headers(inbound.headers),
+                replayable_for: will_be_stored.then_some(policy.retention),
+                record: claim.id,
+            }),
+            relay: Relay::new(length, kept, self.engine.capacity.memory.take(0)),
+        };
+        let mut reading = Reading {
+            body: inbound.body,
+            relay: Arc::clone(&response.relay),
+            length,
+            read: 0,
+            idle: self.request.route.destination.body_idle_timeout,
+            deadline: self.deadline,
+            stopped: self.engine.stopping.over.clone(),
+        };
+        let end = match reading.while_short().await {
+            Some(end) => end,
+            None => {
+                if verdict == Verdict::Keep && (!self.over_doubt || inbound.status.is_success()) {
+                    self.let_join(&response);
+                }
+                self.tell_live(&response, self.outcome(verdict, &response));
+                reading.to_the_end().await
+            }
+        };
+        self.conclude(claim, verdict, response, end, patience_asked).await;
+    }
+
+    /// Writes what the whole exchange taught, then lets the end through.
+    async fn conclude(mut self, claim: LateClaim, verdict: Verdict, response: LiveResponse, end: End, patience_asked: bool) {
+        let status = response.head.status.as_u16();
+        let settlement = match (verdict, &end) {
+            (Verdict::Keep, End::Whole(trailers)) => Settlement::Complete(self.stored(&response, trailers.as_ref())),
+            (Verdict::Keep, End::Broken(reason, _)) => Settlement::Doubt(*reason),
+            // The status decides once the head is whole.
+            (Verdict::Release, _) => Settlement::Release(ReleaseReason::Status(status)),
+            (Verdict::Doubt, _) => Settlement::Doubt(DoubtReason::Status(status)),
+        };
+        let written = self.write(&claim, settlement).await;
+        match end {
+            End::Whole(trailers) => {
+                self.tell_whole(&response, verdict, &written, trailers.as_ref());
+                response.relay.finish(trailers);
+            }
+            End::Broken(_, met) => {
+                match verdict {
+                    Verdict::Keep => self.tell_unknown(&claim, met),
+                    // A broken answer is passed on as broken.
+                    Verdict::Release | Verdict::Doubt => self.tell_live(&response, self.outcome(verdict, &response)),
+                }
+                response.relay.abort();
+            }
+        }
+        match (verdict, &written) {
+            (Verdict::Release, Written::Settled(settled)) => {
+                self.wake_after_release(settled.state, ReleasedAnswer::Response(response), patience_asked);
+            }
+            (Verdict::Release | Verdict::Keep | Verdict::Doubt, _) => self.wake(),
+        }
+    }
+
+    /// What a caller is told this answer is, as far as its head decides that.
+    fn outcome(&self, verdict: Verdict, response: &LiveResponse) -> Outcome {
+        match verdict {
+            Verdict::Keep if !self.over_doubt || response.head.status.is_success() => Outcome::Executed,
+            Verdict::Release if !self.over_doubt => Outcome::Executed,
+            Verdict::Keep | Verdict::Release | Verdict::Doubt => Outcome::Unknown,
+        }
+    }
+
+    fn let_join(&self, response: &LiveResponse) {
+        if let Some(seat) = &self.seat {
+            seat.stream(response.clone());
+        }
+    }
+
+    fn tell_live(&mut self, response: &LiveResponse, outcome: Outcome) {
+        if self.client.has_left() {
+            return;
+        }
+        if let Some(follower) = response.relay.follow() {
+            self.client.tell(response.head.answer(outcome, AnswerBody::Live(follower)));
+        }
+    }
+
+    /// Tells a caller that was not told yet, with the body in one piece.
+    fn tell_whole(&mut self, response: &LiveResponse, verdict: Verdict, written: &Written, trailers: Option<&HeaderMap>) {
+        if self.client.has_left() {
+            return;
+        }
+        let outcome = self.outcome(verdict, response);
+        let replayable_for = match written {
+            Written::Settled(settled) => settled.expires_at.map(|at| self.engine.clock.now().until(at)),
+            Written::Superseded | Written::NotYet => None,
+        };
+        match response.relay.collect() {
+            Some(bytes) => self.client.tell(Answer::Relayed(Relayed {
+                outcome,
+                status: response.head.status,
+                headers: response.head.headers.clone(),
+                body: AnswerBody::Whole(bytes, trailers.cloned()),
+                replayable_for,
+                record: response.head.record,
+            })),
+            // Only with a `limits.response_body` below what is held whole.
+            None => self.tell_live(response, outcome),
+        }
+    }
+
+    /// The end-to-end headers of an answer, stamped with the time of its
+    /// arrival if the destination did not (RFC 9110, section 6.6.1), and
+    /// without what only the proxy may say.
+    fn answer_headers(&self, mut fields: HeaderMap) -> HeaderMap {
+        headers::keep_end_to_end(&mut fields);
+        headers::remove_ours(&mut fields);
+        if !fields.contains_key(header::DATE) {
+            let now = std::time::UNIX_EPOCH + std::time::Duration::from_millis(self.engine.clock.now().as_millis());
+            if let Ok(date) = HeaderValue::from_str(&httpdate::fmt_http_date(now)) {
+                fields.insert(header::DATE, date);
+            }
+        }
+        fields
+    }
+
+    /// The answer as it is stored and replayed.
+    fn stored(&self, response: &LiveResponse, trailers: Option<&HeaderMap>) -> StoredResponse {
+        let with_cookies = self.request.route.policy.store_set_cookie;
+        let whole = StoredResponse {
+            status: response.head.status.as_u16(),
+            headers: Fields::pack(&response.head.headers, |name| is_stored(name, with_cookies)),
+            body: StoredBody::Whole(Bytes::new()),
+            trailers: trailers.map(|t| Fields::pack(t, |name| is_stored(name, with_cookies))).unwrap_or_default(),
+        };
+        match response.relay.collect() {
+            Some(body) => StoredResponse { body: StoredBody::Whole(body), ..whole },
+            None => whole.without_body(NotStored::TooLarge),
+        }
+    }
+}
+
+/// Whether a field of an answer is replayed. Session cookies and challenges
+/// were meant for the first exchange alone.
+fn is_stored(name: &HeaderName, with_cookies: bool) -> bool {
+    let is_cookie = *name == header::SET_COOKIE || name.as_str() == "set-cookie2";
+    let is_challenge = *name == header::WWW_AUTHENTICATE
+        || *name == header::PROXY_AUTHENTICATE
+        || matches!(name.as_str(), "authentication-info" | "proxy-authentication-info");
+    !is_challenge && (with_cookies || !is_cookie)
+}
+
+/// A body on its way from the destination into the relay.
+struct Reading {
+    body: InboundBody,
+    relay: Arc<Relay>,
+    length: Option<u64>,
+    read: u64,
+    idle: std::time::Duration,
+    deadline: Instant,
+    stopped: CancellationToken,
+}
+
+type NextFrame = Option<Result<http_body::Frame<Bytes>, BodyError>>;
+
+impl Reading {
+    /// Reads a body as long as it may turn out short: one of known, small
+    /// length to its end, any other as far as it is there already. `None` if
+    /// there is more.
+    async fn while_short(&mut self) -> Option<End> {
+        if self.length.is_some_and(|length| length <= HOLD_WHOLE) {
+            return Some(self.to_the_end().await);
+        }
+        while self.length.is_none() && self.read <= HOLD_WHOLE {
+            let body = &mut self.body;
+            let there = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Ready(frame) => Poll::Ready(Some(frame)),
+                Poll::Pending => Poll::Ready(None),
+            });
+            let frame = there.await?;
+            if let Some(end) = self.take(frame).await {
+                return Some(end);
+            }
+        }
+        None
+    }
+
+    async fn to_the_end(&mut self) -> End {
+        loop {
+            let until = self.deadline.min(Instant::now() + self.idle);
+            let end = tokio::select! {
+                frame = timeout_at(until, self.body.frame()) => match frame {
+                    Ok(frame) => self.take(frame).await,
+                    Err(_) => Some(End::Broken(DoubtReason::BodyBroken, Met::TimedOut)),
+                },
+                () = self.stopped.cancelled() => Some(End::Broken(DoubtReason::Stopped, Met::Lost)),
+            };
+            if let Some(end) = end {
+                return end;
+            }
+        }
+    }
+
+    /// Takes one frame; returns how the body ended, if it did.
+    async fn take(&mut self, frame: NextFrame) -> Option<End> {
+        match frame {
+            None => Some(End::Whole(None)),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "the answer's body broke off");
+                Some(End::Broken(DoubtReason::BodyBroken, Met::Lost))
+            }
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(chunk) => {
+                    self.read += chunk.len() as u64;
+                    tokio::select! {
+                        () = self.relay.push(chunk) => None,
+                        () = self.stopped.cancelled() => Some(End::Broken(DoubtReason::Stopped, Met::Lost)),
+                    }
+                }
+                Err(frame) => Some(End::Whole(frame.into_trailers().ok())),
+            },
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A guarded request, with everything that was made of it before the record is
+//! asked.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+
+use super::capacity::Ticket;
+use crate::destination::{Outbound, OutboundBody};
+use crate::model::fingerprint::Presented;
+use crate::model::key::{Identity, Lineage, ScopeDigest};
+use crate::plan::Plan;
+use crate::plan::route::Route;
+
+/// A guarded request.
+#[derive(Debug)]
+pub struct Guarded {
+    /// The snapshot it keeps to its end.
+    pub plan: Arc<Plan>,
+    /// Its route.
+    pub route: Arc<Route>,
+    /// The record it asks for.
+    pub present: Candidate,
+    /// Earlier identities of its route, whose records still count.
+    pub former: Vec<Candidate>,
+    /// The key as text.
+    pub key: Arc<str>,
+    /// Whose it is.
+    pub scope: ScopeDigest,
+    /// The request as it is compared with a record.
+    pub presented: Presented,
+    /// What goes to the destination.
+    pub forward: Forward,
+    /// The memory its body takes.
+    pub memory: Ticket,
+}
+
+/// One record a request may belong to.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The record's identity.
+    pub identity: Identity,
+    /// How it was made.
+    pub lineage: Lineage,
+    /// The route's name in it.
+    pub route: Arc<str>,
+    /// The header that `forward_key` sets, for this record.
+    pub forward_key: Option<(HeaderName, HeaderValue)>,
+}
+
+/// What goes to the destination.
+#[derive(Debug)]
+pub struct Forward {
+    /// The method.
+    pub method: Method,
+    /// The target, in origin form.
+    pub uri: Uri,
+    /// The headers, hop-by-hop ones removed and forwarding ones added.
+    pub headers: HeaderMap,
+    /// The spelling of the header names, if it is to be kept.
+    pub extensions: http::Extensions,
+    /// The body, to the byte as received.
+    pub body: Bytes,
+}
+
+impl Guarded {
+    /// The request for one attempt on `candidate`'s record.
+    pub(crate) fn outbound(&self, candidate: &Candidate) -> Outbound {
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.method = self.forward.method.clone();
+        head.uri = self.forward.uri.clone();
+        head.headers = self.forward.headers.clone();
+        head.extensions = self.forward.extensions.clone();
+        if let Some((name, value)) = &candidate.forward_key {
+            head.headers.insert(name, value.clone());
+        }
+        Outbound { head, body: OutboundBody::whole(self.forward.body.clone()) }
+    }
+}

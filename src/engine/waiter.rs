@@ -1,0 +1,243 @@
+//! Where duplicates wait: one flight per record that anybody on this node is
+//! busy with, woken when its attempt settles, never polled.
+//!
+//! A request takes its seat *before* it asks the store for the claim. So if the
+//! store says "in flight", whatever that attempt does from then on moves the
+//! flight's epoch past the one the seat began with, and no wake-up is missed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::answer::{Answer, AnswerBody, Outcome, Refused, Relayed};
+use super::relay::Relay;
+use crate::model::key::RecordId;
+
+/// All flights of this node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Flights(Arc<Mutex<HashMap<RecordId, Flight>>>);
+
+#[derive(Debug)]
+struct Flight {
+    seats: u64,
+    stage: watch::Sender<Stage>,
+}
+
+/// What the seats of one flight see.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stage {
+    /// Grows with every attempt that settles.
+    pub(super) epoch: u64,
+    /// Whether an attempt of this node holds the record.
+    pub(super) running: bool,
+    /// How many attempts in a row were released while somebody waited.
+    releases: u32,
+    /// The response that is streaming now, and can be joined.
+    pub(super) live: Option<LiveResponse>,
+    /// What the last attempt left for those who waited, if it was released.
+    pub(super) released: Option<Arc<Succession>>,
+}
+
+/// A response that is streaming.
+#[derive(Debug, Clone)]
+pub(super) struct LiveResponse {
+    /// Status and headers, and what the joining caller is told.
+    pub(super) head: Arc<ResponseHead>,
+    /// The body.
+    pub(super) relay: Arc<Relay>,
+}
+
+/// The head of a response, as callers get it.
+#[derive(Debug)]
+pub(super) struct ResponseHead {
+    /// The status.
+    pub(super) status: http::StatusCode,
+    /// End-to-end headers.
+    pub(super) headers: http::HeaderMap,
+    /// For how long it will be replayable.
+    pub(super) replayable_for: Option<std::time::Duration>,
+    /// The record's id.
+    pub(super) record: RecordId,
+}
+
+impl ResponseHead {
+    /// The answer with this head and that body.
+    pub(super) fn answer(&self, outcome: Outcome, body: AnswerBody) -> Answer {
+        Answer::Relayed(Relayed {
+            outcome,
+            status: self.status,
+            headers: self.headers.clone(),
+            body,
+            replayable_for: self.replayable_for,
+            record: self.record,
+        })
+    }
+}
+
+/// A released attempt, as those who waited for it see it.
+#[derive(Debug)]
+pub(super) struct Succession {
+    answer: ReleasedAnswer,
+    /// Whether one of those who wait makes the next attempt.
+    open: AtomicBool,
+    /// Whether everybody gets this answer.
+    last: bool,
+}
+
+/// The answer of a released attempt, to be handed to more than one caller.
+#[derive(Debug, Clone)]
+pub(super) enum ReleasedAnswer {
+    /// The destination's answer, unstored.
+    Response(LiveResponse),
+    /// The proxy's own.
+    Refused(Refused),
+}
+
+/// What a released attempt means for one who waited.
+#[derive(Debug)]
+pub(super) enum AfterRelease {
+    /// Make the next attempt.
+    Succeed,
+    /// Somebody else makes it: wait on.
+    WaitOn,
+    /// Take this answer. `None`: it was too large to be kept for others.
+    Take(Option<Answer>),
+}
+
+impl Succession {
+    /// Decides for one caller. At most one of all is told to succeed.
+    pub(super) fn decide(&self) -> AfterRelease {
+        if self.last {
+            return AfterRelease::Take(self.answer.answer());
+        }
+        if self.open.swap(false, Ordering::AcqRel) { AfterRelease::Succeed } else { AfterRelease::WaitOn }
+    }
+}
+
+impl ReleasedAnswer {
+    fn answer(&self) -> Option<Answer> {
+        match self {
+            ReleasedAnswer::Refused(refused) => Some(Answer::Refused(*refused)),
+            ReleasedAnswer::Response(live) => {
+                let body = live.relay.follow()?;
+                Some(live.head.answer(Outcome::Executed, AnswerBody::Live(body)))
+            }
+        }
+    }
+}
+
+impl Flights {
+    /// No step under this lock can panic half way.
+    fn map(&self) -> MutexGuard<'_, HashMap<RecordId, Flight>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a seat on the record's flight.
+    pub(super) fn sit(&self, id: RecordId) -> Seat {
+        let mut map = self.map();
+        let flight = map.entry(id).or_insert_with(|| Flight { seats: 0, stage: watch::Sender::new(Stage::default()) });
+        flight.seats += 1;
+        let stage = flight.stage.clone();
+        let seen = stage.subscribe();
+        let began = seen.borrow().epoch;
+        Seat { flights: self.clone(), id, stage, seen, began }
+    }
+}
+
+/// A place on one flight; the flight goes when the last seat is left.
+#[derive(Debug)]
+pub(super) struct Seat {
+    flights: Flights,
+    id: RecordId,
+    stage: watch::Sender<Stage>,
+    seen: watch::Receiver<Stage>,
+    began: u64,
+}
+
+impl Seat {
+    /// How many others hold a seat on this flight.
+    pub(super) fn others(&self) -> u64 {
+        self.flights.map().get(&self.id).map_or(0, |flight| flight.seats.saturating_sub(1))
+    }
+
+    /// Whether an attempt of this node holds the record.
+    pub(super) fn is_running(&self) -> bool {
+        self.stage.borrow().running
+    }
+
+    /// Says that an attempt of this node holds the record now.
+    pub(super) fn begin(&self) {
+        self.stage.send_modify(|stage| stage.running = true);
+    }
+
+    /// Says that the attempt's response is streaming and can be joined.
+    pub(super) fn stream(&self, live: LiveResponse) {
+        self.stage.send_modify(|stage| stage.live = Some(live));
+    }
+
+    /// Says that the attempt settled in a way that the store can tell about.
+    pub(super) fn settle(&self) {
+        self.stage.send_modify(|stage| {
+            *stage = Stage { epoch: stage.epoch + 1, ..Stage::default() };
+        });
+    }
+
+    /// Says that the attempt was released. One of those who wait makes the next
+    /// attempt, unless the destination asked for patience or this was such a
+    /// next attempt already.
+    pub(super) fn release(&self, answer: ReleasedAnswer, destination_asked_for_patience: bool) {
+        self.stage.send_modify(|stage| {
+            let releases = stage.releases + 1;
+            let last = destination_asked_for_patience || releases > 1;
+            let succession = Succession { answer, open: AtomicBool::new(true), last };
+            *stage = Stage {
+                epoch: stage.epoch + 1,
+                running: false,
+                releases,
+                live: None,
+                released: Some(Arc::new(succession)),
+            };
+        });
+    }
+
+    /// Forgets what was seen up to now: from here on only what settles later
+    /// counts. To be called before the store is asked.
+    pub(super) fn look(&mut self) {
+        self.began = self.seen.borrow_and_update().epoch;
+    }
+
+    /// Waits until an attempt settles that had not when [`Seat::look`] was
+    /// called, or a response streams that can be joined.
+    pub(super) async fn wait(&mut self) -> Stage {
+        let began = self.began;
+        match self.seen.wait_for(|stage| stage.epoch != began || stage.live.is_some()).await {
+            Ok(stage) => stage.clone(),
+            // The sender lives as long as this seat: it cannot have gone.
+            Err(_) => self.stage.borrow().clone(),
+        }
+    }
+}
+
+impl Seat {
+    /// Waits until an attempt settles that had not when [`Seat::look`] was
+    /// called.
+    pub(super) async fn settled(&mut self) {
+        let began = self.began;
+        // The sender lives as long as this seat: this cannot fail.
+        let _ = self.seen.wait_for(|stage| stage.epoch != began).await;
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut map = self.flights.map();
+        if let Some(flight) = map.get_mut(&self.id) {
+            flight.seats -= 1;
+            if flight.seats == 0 {
+                map.remove(&self.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Randomness from the operating system.
+
+use crate::model::record::{AttemptToken, BootId};
+
+/// The operating system gave no random bytes. Nothing is claimed without them:
+/// a guessable or repeated token is no fence.
+#[derive(Debug, thiserror::Error)]
+#[error("the operating system gave no random bytes: {0}")]
+pub struct NoEntropy(getrandom::Error);
+
+fn random<const N: usize>() -> Result<[u8; N], NoEntropy> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(NoEntropy)?;
+    Ok(bytes)
+}
+
+/// A new token: 128 random bits.
+///
+/// # Errors
+/// [`NoEntropy`].
+pub fn attempt_token() -> Result<AttemptToken, NoEntropy> {
+    random().map(AttemptToken::from_bytes)
+}
+
+/// A new name for an attempt.
+///
+/// # Errors
+/// [`NoEntropy`].
+pub fn attempt_id() -> Result<u64, NoEntropy> {
+    random().map(u64::from_be_bytes)
+}
+
+/// A new name for this run of the process.
+///
+/// # Errors
+/// [`NoEntropy`].
+pub fn boot_id() -> Result<BootId, NoEntropy> {
+    random().map(BootId::from_bytes)
+}

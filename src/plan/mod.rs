@@ -1,0 +1,145 @@
+//! What the program runs: the configuration, compiled and immutable.
+//!
+//! A request takes one snapshot of the [`Plan`] when it arrives and keeps it
+//! to its end, so that a reload never changes the rules half way through.
+
+pub mod path;
+pub mod policy;
+pub mod route;
+pub mod template;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+
+use route::{DestinationPlan, Router};
+
+/// Everything a running proxy goes by.
+#[derive(Debug)]
+pub struct Plan {
+    /// The addresses to listen on.
+    pub listen: Vec<SocketAddr>,
+    /// The admin listener; `None` for `off`.
+    pub admin: Option<AdminPlan>,
+    /// The routes.
+    pub router: Router,
+    /// Where unguarded requests go.
+    pub destination: Arc<DestinationPlan>,
+    /// The store to open.
+    pub store: StorePlan,
+    /// Bounds.
+    pub limits: Limits,
+    /// How long exchanges may take to end after a stop was asked for.
+    pub shutdown_grace: Duration,
+    /// Fixed headers added to problems.
+    pub problem_headers: Vec<(HeaderName, HeaderValue)>,
+    /// What problem types begin with instead of `urn:onceward:problem:`.
+    pub problem_type_base: Option<String>,
+    /// Whether routes with live records may be removed or re-identified.
+    pub abandon_records: bool,
+}
+
+/// Where health, readiness and metrics are served.
+#[derive(Debug, Clone)]
+pub struct AdminPlan {
+    /// The address.
+    pub address: SocketAddr,
+    /// What a caller has to show, if anything; always set off loopback.
+    pub token: Option<Secret>,
+}
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a text.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text, for comparing it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Which store, and how it is kept. Changing it needs a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StorePlan {
+    /// A folder of this process alone.
+    Embedded {
+        /// The folder.
+        path: PathBuf,
+        /// When a write counts as durable.
+        sync: Sync,
+    },
+    /// Process memory, for tests.
+    Memory {
+        /// Bytes of records; new claims are refused when it is full.
+        capacity: u64,
+    },
+}
+
+/// When a write to the embedded store counts as durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sync {
+    /// After an fsync shared by all that wait.
+    Group,
+    /// After an fsync of its own.
+    Always,
+    /// Once the kernel has it: survives `kill -9`, not a power cut.
+    Never,
+}
+
+/// Bounds on what the proxy takes in. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest body of a guarded request.
+    pub request_body: u64,
+    /// Largest body that is stored.
+    pub response_body: u64,
+    /// Largest request head.
+    pub header_bytes: usize,
+    /// Client connections.
+    pub connections: usize,
+    /// Requests on their way to a destination.
+    pub in_flight: usize,
+    /// Requests waiting for another's answer, on this node.
+    pub waiters: usize,
+    /// The same, for one record.
+    pub waiters_per_record: usize,
+    /// Buffered bodies, all together.
+    pub memory: u64,
+    /// Unknown records of one scope before new keys are turned away.
+    pub unknown_per_scope: u64,
+    /// Unknown records of one route before new keys are turned away.
+    pub unknown_per_route: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            request_body: 1 << 20,
+            response_body: 8 << 20,
+            header_bytes: 64 << 10,
+            connections: 10_000,
+            in_flight: 10_000,
+            waiters: 10_000,
+            waiters_per_record: 1_000,
+            memory: 256 << 20,
+            unknown_per_scope: 1_000,
+            unknown_per_route: 100_000,
+        }
+    }
+}

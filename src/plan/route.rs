@@ -1,0 +1,322 @@
+//! Which route a request is on.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+
+use super::path::{self, NormalPath};
+use super::policy::Policy;
+use super::template::Template;
+use crate::model::key::Lineage;
+
+/// A guarded route, compiled.
+#[derive(Debug)]
+pub struct Route {
+    /// Part of every record's identity.
+    pub name: Arc<str>,
+    /// The methods it guards.
+    pub methods: Vec<Method>,
+    /// The host it is limited to, lower case.
+    pub host: Option<String>,
+    /// Its path.
+    pub pattern: Pattern,
+    /// Where its requests go.
+    pub destination: Arc<DestinationPlan>,
+    /// What it promises.
+    pub policy: Policy,
+    /// Earlier identities whose records still count.
+    pub formerly: Vec<Former>,
+}
+
+/// An earlier identity of a route.
+#[derive(Debug, Clone)]
+pub struct Former {
+    /// The name it had.
+    pub name: Arc<str>,
+    /// The key template it had.
+    pub key: Template,
+    /// The scope template it had.
+    pub scope: Template,
+}
+
+/// A destination and how patient the proxy is with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DestinationPlan {
+    /// Host name or address, as in the URL; IPv6 without brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// `host[:port]` for the Host header, as in the URL.
+    pub authority: String,
+    /// Path prefix of the URL, without its trailing slash; usually empty.
+    pub path_prefix: String,
+    /// For a connection to stand.
+    pub connect_timeout: Duration,
+    /// From the connection's grant to the response head.
+    pub response_timeout: Duration,
+    /// How long an exchange is still listened to after the client was told 504.
+    pub late_answer: Duration,
+    /// Between two body chunks, either way.
+    pub body_idle_timeout: Duration,
+    /// The end of any exchange.
+    pub attempt_timeout: Duration,
+    /// How long an idle connection is kept; `None`: not at all.
+    pub keep_alive: Option<Duration>,
+    /// Whether the client's Host goes on.
+    pub preserve_host: bool,
+    /// Whether the spelling of header names goes on.
+    pub preserve_header_case: bool,
+}
+
+/// A path pattern: `/orders/{id}/refund`, `/hooks/{*rest}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    text: String,
+    segments: Vec<Segment>,
+    trailing_slash: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    Literal(String),
+    Parameter(String),
+    Rest(String),
+}
+
+impl Route {
+    /// How this route makes identities now.
+    pub fn lineage(&self) -> Lineage {
+        Lineage::of(&self.name, &self.policy.key.canonical(), &self.policy.scope.canonical())
+    }
+}
+
+impl Former {
+    /// How the route made identities then.
+    pub fn lineage(&self) -> Lineage {
+        Lineage::of(&self.name, &self.key.canonical(), &self.scope.canonical())
+    }
+}
+
+impl Pattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// Says in a sentence what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if !text.starts_with('/') {
+            return Err("a path begins with `/`".into());
+        }
+        if text.contains(['?', '#']) {
+            return Err("a path has no query and no fragment".into());
+        }
+        let normal = path::strict(text);
+        let mut segments: Vec<Segment> = Vec::new();
+        for segment in &normal.segments {
+            if matches!(segments.last(), Some(Segment::Rest(_))) {
+                return Err("`{*rest}` can only stand at the end".into());
+            }
+            segments.push(parse_segment(segment)?);
+        }
+        let mut names: Vec<&str> = segments.iter().filter_map(Segment::parameter).collect();
+        names.sort_unstable();
+        if names.windows(2).any(|pair| pair.first() == pair.last()) {
+            return Err("a parameter name occurs twice".into());
+        }
+        let trailing_slash = normal.trailing_slash;
+        Ok(Self { text: text.to_owned(), segments, trailing_slash })
+    }
+
+    /// The pattern as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The names of its parameters.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().filter_map(Segment::parameter)
+    }
+
+    /// Whether two patterns match the same paths with the same specificity.
+    pub fn equals(&self, other: &Pattern) -> bool {
+        let kinds_equal = |(a, b): (&Segment, &Segment)| match (a, b) {
+            (Segment::Literal(a), Segment::Literal(b)) => a == b,
+            (Segment::Parameter(_), Segment::Parameter(_)) | (Segment::Rest(_), Segment::Rest(_)) => true,
+            (Segment::Literal(_) | Segment::Parameter(_) | Segment::Rest(_), _) => false,
+        };
+        self.trailing_slash == other.trailing_slash
+            && self.segments.len() == other.segments.len()
+            && self.segments.iter().zip(&other.segments).all(kinds_equal)
+    }
+
+    /// Orders patterns from the most specific: literal, parameter, rest,
+    /// segment by segment; a longer pattern before its prefix.
+    fn specificity(&self) -> Vec<u8> {
+        let rank = |segment: &Segment| match segment {
+            Segment::Literal(_) => 0,
+            Segment::Parameter(_) => 1,
+            Segment::Rest(_) => 2,
+        };
+        self.segments.iter().map(rank).chain([3]).collect()
+    }
+
+    /// The values of the parameters, if the pattern matches.
+    fn matches(&self, path: &NormalPath, case: Case) -> Option<Vec<(String, String)>> {
+        let mut values = Vec::new();
+        let mut rest = path.segments.as_slice();
+        for segment in &self.segments {
+            match segment {
+                Segment::Rest(name) => {
+                    values.push((name.clone(), rest.join("/")));
+                    return Some(values);
+                }
+                Segment::Parameter(name) => {
+                    let (value, after) = rest.split_first()?;
+                    values.push((name.clone(), value.clone()));
+                    rest = after;
+                }
+                Segment::Literal(literal) => {
+                    let (value, after) = rest.split_first()?;
+                    let equal = match case {
+                        Case::Exact => literal == value,
+                        Case::Folded => literal.to_lowercase() == *value,
+                    };
+                    if !equal {
+                        return None;
+                    }
+                    rest = after;
+                }
+            }
+        }
+        let slash_fits = match case {
+            Case::Exact => self.trailing_slash == path.trailing_slash,
+            Case::Folded => true,
+        };
+        (rest.is_empty() && slash_fits).then_some(values)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Exact,
+    /// Case and trailing slash do not count; the path is in lower case already.
+    Folded,
+}
+
+impl Segment {
+    fn parameter(&self) -> Option<&str> {
+        match self {
+            Segment::Literal(_) => None,
+            Segment::Parameter(name) | Segment::Rest(name) => Some(name),
+        }
+    }
+}
+
+fn parse_segment(text: &str) -> Result<Segment, String> {
+    let Some(inner) = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')) else {
+        if text.contains(['{', '}']) {
+            return Err(format!("`{text}`: a parameter takes a whole segment, such as `{{id}}`"));
+        }
+        return Ok(Segment::Literal(text.to_owned()));
+    };
+    let (name, segment): (&str, fn(String) -> Segment) = match inner.strip_prefix('*') {
+        Some(name) => (name, Segment::Rest),
+        None => (inner, Segment::Parameter),
+    };
+    let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if !is_name {
+        return Err(format!("`{text}`: a parameter name consists of letters, digits and `_`"));
+    }
+    Ok(segment(name.to_owned()))
+}
+
+/// What the router makes of a request.
+#[derive(Debug)]
+pub enum Matched {
+    /// No guard: the request passes through.
+    Unguarded,
+    /// This route guards it.
+    Guarded(Arc<Route>, Vec<(String, String)>),
+    /// A lenient server could take this path for a guarded one.
+    Ambiguous(Arc<Route>),
+}
+
+/// All routes, most specific first.
+#[derive(Debug, Default)]
+pub struct Router {
+    routes: Vec<Arc<Route>>,
+    /// Every method that any route guards: most reads are done with after this.
+    methods: HashSet<Method>,
+}
+
+impl Router {
+    /// Orders the routes. A route for a host goes before one for any host, then
+    /// the more specific path. The caller has refused two equal ones.
+    pub fn new(routes: Vec<Route>) -> Self {
+        let mut routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
+        routes.sort_by_cached_key(|route| (route.host.is_none(), route.pattern.specificity()));
+        let methods = routes.iter().flat_map(|route| route.methods.iter().cloned()).collect();
+        Self { routes, methods }
+    }
+
+    /// The routes, most specific first.
+    pub fn routes(&self) -> &[Arc<Route>] {
+        &self.routes
+    }
+
+    /// Finds the route for a request. No spelling of a guarded path slips past
+    /// its guard: what matches a more specific route only in its lenient form
+    /// is guarded when the difference is a trailing slash or `;params`, and
+    /// otherwise ambiguous.
+    pub fn find(&self, method: &Method, host: &str, path: &str) -> Matched {
+        if !self.methods.contains(method) {
+            return Matched::Unguarded;
+        }
+        let strict = self.first(method, host, &path::strict(path), Case::Exact);
+        let lenient = self.first(method, host, &path::lenient(path), Case::Folded);
+        match (strict, lenient) {
+            (Some(strict), Some(lenient)) if strict.index <= lenient.index => strict.guarded(),
+            (_, Some(lenient)) => {
+                let tolerant = self.first(method, host, &path::without_parameters(path), Case::Exact);
+                let folded = self.first(method, host, &fold_slash(path), Case::Exact);
+                match [tolerant, folded].into_iter().flatten().find(|found| found.index == lenient.index) {
+                    Some(found) => found.guarded(),
+                    None => Matched::Ambiguous(lenient.route),
+                }
+            }
+            (Some(strict), None) => strict.guarded(),
+            (None, None) => Matched::Unguarded,
+        }
+    }
+
+    fn first(&self, method: &Method, host: &str, path: &NormalPath, case: Case) -> Option<Found> {
+        let candidates = self.routes.iter().enumerate().filter(|(_, route)| {
+            route.methods.contains(method) && route.host.as_deref().is_none_or(|wanted| wanted == host)
+        });
+        for (index, route) in candidates {
+            if let Some(values) = route.pattern.matches(path, case) {
+                return Some(Found { index, route: Arc::clone(route), values });
+            }
+        }
+        None
+    }
+}
+
+/// The strict form of a path whose only oddity is a trailing slash more or less.
+fn fold_slash(path: &str) -> NormalPath {
+    let normal = path::strict(path);
+    NormalPath { trailing_slash: !normal.trailing_slash, ..normal }
+}
+
+struct Found {
+    index: usize,
+    route: Arc<Route>,
+    values: Vec<(String, String)>,
+}
+
+impl Found {
+    fn guarded(self) -> Matched {
+        Matched::Guarded(self.route, self.values)
+    }
+}

@@ -1,0 +1,311 @@
+//! Templates: literal text and `{…}` references to a request.
+//!
+//! An evaluated template is a list of typed parts, which is what identities
+//! are computed over. Joined text is made of it only where a header needs one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::{HeaderMap, HeaderName};
+use percent_encoding::percent_decode_str;
+
+use crate::model::canonical::View;
+use crate::model::canonical::json::{Pointer, Value};
+use crate::model::fingerprint::RequestHead;
+use crate::model::key::Part;
+
+/// A compiled template.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Literal(Box<str>),
+    Reference(Reference),
+}
+
+/// What a template may refer to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reference {
+    /// `{header:Name}`
+    Header(HeaderName),
+    /// `{body:/json/pointer}`
+    Body(Pointer),
+    /// `{query:name}`
+    Query(String),
+    /// `{path:name}`
+    Path(String),
+    /// `{host}`
+    Host,
+    /// `{key}`
+    Key,
+    /// `{record}`
+    Record,
+}
+
+/// Where a template stands decides what it may refer to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// `key` and `scope`: the request alone.
+    Identity,
+    /// `forward_key`: also `{key}` and `{record}`.
+    Forwarded,
+}
+
+/// Why a text is no template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TemplateError(String);
+
+/// Why a template has no value for a request. Never contains the value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EvaluationError {
+    /// The header stands twice, so nobody knows which one is meant.
+    #[error("the header {0} occurs more than once; send it once")]
+    RepeatedHeader(HeaderName),
+    /// The header is there in an underscore spelling, which some servers read
+    /// as the same header and others drop.
+    #[error("the header {0} is sent with an underscore; send it with a hyphen")]
+    UnderscoreSpelling(HeaderName),
+    /// The header's value is not text.
+    #[error("the header {0} has bytes outside visible ASCII and spaces")]
+    NotText(HeaderName),
+    /// The query parameter stands twice.
+    #[error("the query parameter `{0}` occurs more than once; send it once")]
+    RepeatedQuery(String),
+    /// A member on the pointer's way stands twice.
+    #[error("a member that `{0}` names occurs more than once in the body; send it once")]
+    RepeatedMember(String),
+}
+
+/// A request as templates see it.
+#[derive(Debug)]
+pub struct Source<'a> {
+    /// The head, as received.
+    pub head: &'a RequestHead,
+    /// The effective host, lower case.
+    pub host: &'a str,
+    /// The path parameters, by name.
+    pub path: &'a [(String, String)],
+    /// The body.
+    pub body: &'a View<'a>,
+}
+
+/// What only exists once the key is known.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyAndRecord<'a> {
+    /// The key as text.
+    pub key: &'a str,
+    /// The record's id as text.
+    pub record: &'a str,
+}
+
+impl Template {
+    /// Compiles `text` for its `place`.
+    ///
+    /// # Errors
+    /// Says which reference is unknown, malformed, or not allowed here.
+    pub fn parse(text: &str, place: Place) -> Result<Self, TemplateError> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((literal, after)) = rest.split_once('{') {
+            push_literal(&mut pieces, literal)?;
+            let Some((reference, after)) = after.split_once('}') else {
+                return Err(TemplateError(format!("`{{` without `}}` in `{text}`")));
+            };
+            let reference: Reference = reference.parse()?;
+            if place == Place::Identity && matches!(reference, Reference::Key | Reference::Record) {
+                return Err(TemplateError("`{key}` and `{record}` do not exist yet where keys and scopes are made".into()));
+            }
+            pieces.push(Piece::Reference(reference));
+            rest = after;
+        }
+        push_literal(&mut pieces, rest)?;
+        Ok(Self { text: text.to_owned(), pieces })
+    }
+
+    /// The template as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The template in one spelling, whatever the case of its header names.
+    pub fn canonical(&self) -> String {
+        format!("{:?}", self.pieces)
+    }
+
+    /// The references, in order.
+    pub fn references(&self) -> impl Iterator<Item = &Reference> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Reference(reference) => Some(reference),
+            Piece::Literal(_) => None,
+        })
+    }
+
+    /// The header's name, if the template is nothing but one header.
+    pub fn sole_header(&self) -> Option<&HeaderName> {
+        match self.pieces.as_slice() {
+            [Piece::Reference(Reference::Header(name))] => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Evaluates the template: one part a piece, in order.
+    ///
+    /// # Errors
+    /// [`EvaluationError`] where the request names a thing twice or unreadably.
+    /// A missing thing is no error but [`Part::Absent`].
+    pub fn evaluate(&self, source: &Source<'_>) -> Result<Vec<Part>, EvaluationError> {
+        self.parts(source, None)
+    }
+
+    /// Evaluates a template that may name the key and the record, as text.
+    /// `None` if something that it names is missing.
+    ///
+    /// # Errors
+    /// As [`Template::evaluate`].
+    pub fn render(&self, source: &Source<'_>, known: KeyAndRecord<'_>) -> Result<Option<String>, EvaluationError> {
+        let parts = self.parts(source, Some(known))?;
+        if parts.contains(&Part::Absent) {
+            return Ok(None);
+        }
+        Ok(Some(parts.iter().map(Part::as_text).collect()))
+    }
+
+    fn parts(&self, source: &Source<'_>, known: Option<KeyAndRecord<'_>>) -> Result<Vec<Part>, EvaluationError> {
+        let part = |piece: &Piece| match piece {
+            Piece::Literal(text) => Ok(Part::Literal(text.clone())),
+            Piece::Reference(reference) => reference.part(source, known),
+        };
+        self.pieces.iter().map(part).collect()
+    }
+}
+
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Template({})", self.text)
+    }
+}
+
+fn push_literal(pieces: &mut Vec<Piece>, literal: &str) -> Result<(), TemplateError> {
+    if literal.contains('}') {
+        return Err(TemplateError("`}` without `{`".into()));
+    }
+    if !literal.is_empty() {
+        pieces.push(Piece::Literal(literal.into()));
+    }
+    Ok(())
+}
+
+impl FromStr for Reference {
+    type Err = TemplateError;
+
+    fn from_str(text: &str) -> Result<Self, TemplateError> {
+        let (kind, argument) = match text.split_once(':') {
+            Some((kind, argument)) => (kind, Some(argument)),
+            None => (text, None),
+        };
+        match (kind, argument) {
+            ("header", Some(name)) => name
+                .parse()
+                .map(Reference::Header)
+                .map_err(|_| TemplateError(format!("`{name}` is not a header name"))),
+            ("body", Some(pointer)) => Pointer::parse(pointer)
+                .map(Reference::Body)
+                .map_err(|error| TemplateError(format!("`{pointer}` is not a JSON pointer (RFC 6901): {error}"))),
+            ("query", Some(name)) if !name.is_empty() => Ok(Reference::Query(name.into())),
+            ("path", Some(name)) if !name.is_empty() => Ok(Reference::Path(name.into())),
+            ("host", None) => Ok(Reference::Host),
+            ("key", None) => Ok(Reference::Key),
+            ("record", None) => Ok(Reference::Record),
+            ("client_cert", _) => Err(TemplateError("`{client_cert:…}` needs TLS, which this version does not have yet".into())),
+            _ => Err(TemplateError(format!(
+                "`{{{text}}}` is not known; there are {{header:Name}}, {{body:/json/pointer}}, {{query:name}}, {{path:name}} and {{host}}"
+            ))),
+        }
+    }
+}
+
+impl Reference {
+    fn part(&self, source: &Source<'_>, known: Option<KeyAndRecord<'_>>) -> Result<Part, EvaluationError> {
+        match self {
+            Reference::Header(name) => header_part(&source.head.headers, name),
+            Reference::Body(pointer) => body_part(source.body, pointer),
+            Reference::Query(name) => query_part(source.head.query(), name),
+            Reference::Path(name) => {
+                let value = source.path.iter().find(|(parameter, _)| parameter == name);
+                Ok(value.map_or(Part::Absent, |(_, value)| text_or_absent(value)))
+            }
+            Reference::Host => Ok(text_or_absent(source.host)),
+            Reference::Key => Ok(known.map_or(Part::Absent, |known| text_or_absent(known.key))),
+            Reference::Record => Ok(known.map_or(Part::Absent, |known| text_or_absent(known.record))),
+        }
+    }
+}
+
+fn text_or_absent(text: &str) -> Part {
+    if text.is_empty() { Part::Absent } else { Part::Text(text.into()) }
+}
+
+/// The one field line of that name, or nothing. A second line, or the same name
+/// with underscores, is an error: to take either for absent would let a write
+/// through unguarded.
+pub fn single_header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, EvaluationError> {
+    if name.as_str().contains('-') {
+        let underscored = name.as_str().replace('-', "_");
+        let is_spelling = |other: &HeaderName| other != name && other.as_str().replace('-', "_") == underscored;
+        if headers.keys().any(is_spelling) {
+            return Err(EvaluationError::UnderscoreSpelling(name.clone()));
+        }
+    }
+    let mut values = headers.get_all(name).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(EvaluationError::RepeatedHeader(name.clone()));
+    }
+    Ok(first.map(|value| value.as_bytes().trim_ascii()))
+}
+
+fn header_part(headers: &HeaderMap, name: &HeaderName) -> Result<Part, EvaluationError> {
+    let Some(value) = single_header(headers, name)? else {
+        return Ok(Part::Absent);
+    };
+    match std::str::from_utf8(value) {
+        Ok(text) if !text.chars().any(char::is_control) => Ok(text_or_absent(text)),
+        _ => Err(EvaluationError::NotText(name.clone())),
+    }
+}
+
+/// A string, number or boolean; null, objects, arrays and the empty string are
+/// missing. A body that is no JSON has nothing to point at.
+fn body_part(body: &View<'_>, pointer: &Pointer) -> Result<Part, EvaluationError> {
+    let Ok(document) = body.document() else {
+        return Ok(Part::Absent);
+    };
+    let value = document
+        .pointer(pointer)
+        .map_err(|_| EvaluationError::RepeatedMember(pointer.to_string()))?;
+    Ok(match value {
+        Some(Value::String(text)) => text_or_absent(text),
+        Some(Value::Number(number)) => Part::Number(number.to_string().into()),
+        Some(Value::Bool(value)) => Part::Boolean(*value),
+        Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => Part::Absent,
+    })
+}
+
+fn query_part(query: Option<&str>, name: &str) -> Result<Part, EvaluationError> {
+    let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+    let mut found = query
+        .unwrap_or_default()
+        .split('&')
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .filter(|(candidate, _)| decode(candidate) == name);
+    let first = found.next();
+    if found.next().is_some() {
+        return Err(EvaluationError::RepeatedQuery(name.into()));
+    }
+    Ok(first.map_or(Part::Absent, |(_, value)| text_or_absent(&decode(value))))
+}

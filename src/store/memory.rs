@@ -1,0 +1,170 @@
+//! The store in memory: for tests, and the oracle the others are compared with.
+//!
+//! It refuses new claims when it is full and never evicts a live record: a
+//! record that was dropped to make room would let its retry run again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::census::Census;
+use super::{Counts, Health, LineageUse, Settled, Store, StoreError, StoreFuture};
+use crate::clock::Clock;
+use crate::model::admission::{Admission, Offer, admit};
+use crate::model::key::RecordId;
+use crate::model::record::{AttemptToken, BootId, Event, Record, RecordState, Refusal, Settlement, Term};
+use crate::model::time::Timestamp;
+
+/// How many rows that are over one operation clears away at most, so that a
+/// crowd of them never stalls a claim.
+const SWEEP_SLICE: usize = 16;
+
+/// What a row is counted as beyond its variable parts, in bytes.
+const ROW_OVERHEAD: u64 = 512;
+
+/// Records in process memory.
+#[derive(Debug)]
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    boot: BootId,
+    capacity: u64,
+    rows: Mutex<Rows>,
+    health: watch::Sender<Health>,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    by_id: HashMap<RecordId, Arc<Record>>,
+    due: BTreeSet<(Timestamp, RecordId)>,
+    census: Census,
+    bytes: u64,
+}
+
+impl MemoryStore {
+    /// An empty store that holds `capacity` bytes, owned by the run `boot`.
+    pub fn new(clock: Arc<dyn Clock>, boot: BootId, capacity: u64) -> Self {
+        Self { clock, boot, capacity, rows: Mutex::default(), health: watch::Sender::new(Health::Ready) }
+    }
+
+    /// Every write leaves the rows consistent before it can panic, so a
+    /// poisoned lock is as good as any.
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn claim_now(&self, offer: &Offer) -> Result<Admission, StoreError> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        rows.sweep(now);
+        let current = rows.by_id.get(&offer.id()).map(|record| Record::clone(record));
+        let unknown = rows.census.unknown_for(offer);
+        let (admission, granted) = admit(current, offer, unknown, now);
+        if let Some(record) = granted {
+            if rows.bytes + weight(&record) > self.capacity {
+                return Err(StoreError::Full);
+            }
+            rows.put(record);
+        }
+        Ok(admission)
+    }
+
+    fn apply_now<T>(&self, id: RecordId, event: Event, read: impl Fn(&Record) -> T) -> Result<T, Refusal> {
+        let now = self.clock.now();
+        let mut rows = self.rows();
+        let current = rows.by_id.get(&id).map(|record| Record::clone(record));
+        let Some(mut record) = current.and_then(|record| record.at(now)) else {
+            return Err(Refusal::Superseded);
+        };
+        record.apply(event, now)?;
+        let value = read(&record);
+        rows.put(record);
+        Ok(value)
+    }
+}
+
+impl Rows {
+    fn put(&mut self, record: Record) {
+        self.remove(record.id());
+        if let Some(due) = record.state.due() {
+            self.due.insert((due, record.id()));
+        }
+        self.bytes += weight(&record);
+        self.census.change(None, Some(&record));
+        self.by_id.insert(record.id(), Arc::new(record));
+    }
+
+    fn remove(&mut self, id: RecordId) {
+        if let Some(before) = self.by_id.remove(&id) {
+            if let Some(due) = before.state.due() {
+                self.due.remove(&(due, id));
+            }
+            self.bytes -= weight(&before);
+            self.census.change(Some(&before), None);
+        }
+    }
+
+    /// Lets a bounded number of rows become what time has made of them.
+    fn sweep(&mut self, now: Timestamp) {
+        let over: Vec<RecordId> =
+            self.due.iter().take_while(|(due, _)| *due <= now).take(SWEEP_SLICE).map(|(_, id)| *id).collect();
+        for id in over {
+            let standing = self.by_id.get(&id).and_then(|record| Record::clone(record).at(now));
+            match standing {
+                Some(record) => self.put(record),
+                None => self.remove(id),
+            }
+        }
+    }
+}
+
+fn weight(record: &Record) -> u64 {
+    let response = match &record.state {
+        RecordState::Completed(completion) => completion.response.weight(),
+        RecordState::InFlight(_) | RecordState::Unknown(_) | RecordState::Released(_) | RecordState::Expired(_) => 0,
+    };
+    ROW_OVERHEAD + (record.key.len() + response) as u64
+}
+
+impl Store for MemoryStore {
+    fn claim(&self, offer: Offer) -> StoreFuture<'_, Admission> {
+        Box::pin(async move { self.claim_now(&offer) })
+    }
+
+    fn confirm(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
+        let term = Term::Process(self.boot);
+        Box::pin(async move { Ok(self.apply_now(id, Event::Confirm(token, term), |_| ())) })
+    }
+
+    fn settle(&self, id: RecordId, token: AttemptToken, settlement: Settlement) -> StoreFuture<'_, Result<Settled, Refusal>> {
+        Box::pin(async move { Ok(self.apply_now(id, Event::Settle(token, settlement), Settled::of)) })
+    }
+
+    fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {
+        Box::pin(async move {
+            let record = self.rows().by_id.get(&id).cloned();
+            Ok(record.and_then(|record| Record::clone(&record).at(self.clock.now())).map(Arc::new))
+        })
+    }
+
+    fn term(&self, _lease: Duration) -> Term {
+        Term::Process(self.boot)
+    }
+
+    fn counts(&self) -> Counts {
+        self.rows().census.totals()
+    }
+
+    fn lineages(&self) -> Vec<LineageUse> {
+        self.rows().census.lineages()
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}

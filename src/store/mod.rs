@@ -1,0 +1,138 @@
+//! Where records live, and what every store owes the engine.
+//!
+//! # The contract of a store
+//!
+//! 1. **Atomic.** A claim, a confirmation and a settlement each look at the
+//!    record, decide and write as one step. The decision is never the store's
+//!    own: it is [`admit`](crate::model::admission::admit) for a claim and
+//!    [`Record::apply`](crate::model::record::Record::apply) for the rest.
+//! 2. **Durable before it answers.** What a caller is told is granted or
+//!    settled is still so after whatever the store promises to survive.
+//! 3. **Fenced.** A write names the attempt's token; the record's present one
+//!    decides. There is no write without a token.
+//! 4. **Verified.** A record whose identity is not the one asked for, or that
+//!    cannot be read, is [`Admission::Corrupt`] and never absent: absent would
+//!    let the request through a second time.
+//! 5. **Nothing open vanishes.** Rows in flight and unknown have no end by time
+//!    (unless the route sets `unknown_retention`); nothing is ever evicted.
+//! 6. **Honest about failure.** An error says whether the write may have been
+//!    applied all the same. Nothing is retried inside a store in the hope that
+//!    it works the second time.
+//!
+//! One suite, [`conformance`], holds every store to this.
+
+mod census;
+pub mod memory;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::model::admission::{Admission, Offer};
+use crate::model::key::{Lineage, RecordId};
+use crate::model::record::{AttemptToken, Record, Refusal, Settlement, StateName, Term};
+use crate::model::time::Timestamp;
+
+/// A boxed future of a store operation.
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// A store of records. The module's documentation is its contract.
+pub trait Store: Send + Sync + std::fmt::Debug {
+    /// Asks for the claim: the one request that may go to the destination gets
+    /// [`Admission::Granted`], durably.
+    fn claim(&self, offer: Offer) -> StoreFuture<'_, Admission>;
+
+    /// Confirms that the attempt of `token` still holds the record.
+    fn confirm(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>>;
+
+    /// Writes what the attempt of `token` learned.
+    fn settle(&self, id: RecordId, token: AttemptToken, settlement: Settlement) -> StoreFuture<'_, Result<Settled, Refusal>>;
+
+    /// The record as it stands, if there is one.
+    fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>>;
+
+    /// The term of a claim made in this store now, for a lease of that length.
+    fn term(&self, lease: std::time::Duration) -> Term;
+
+    /// What the store counts, cheaply.
+    fn counts(&self) -> Counts;
+
+    /// The lineages that still have live records.
+    fn lineages(&self) -> Vec<LineageUse>;
+
+    /// Whether writes are accepted, as it changes.
+    fn health(&self) -> watch::Receiver<Health>;
+
+    /// Makes everything durable and gives the store up.
+    fn close(&self) -> StoreFuture<'_, ()>;
+}
+
+/// A settlement that was taken: where the record stands now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    /// The state's name.
+    pub state: StateName,
+    /// Until when a stored answer is replayed.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Settled {
+    /// Reads it off a record.
+    pub fn of(record: &Record) -> Self {
+        use crate::model::record::RecordState::{Completed, Expired, InFlight, Released, Unknown};
+        let expires_at = match &record.state {
+            Completed(completion) => Some(completion.boundaries.expires_at),
+            InFlight(_) | Unknown(_) | Released(_) | Expired(_) => None,
+        };
+        Self { state: record.state.name(), expires_at }
+    }
+}
+
+/// How many records stand open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Held by an attempt.
+    pub in_flight: u64,
+    /// Of unknown outcome.
+    pub unknown: u64,
+}
+
+/// What still lives of one lineage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineageUse {
+    /// The lineage.
+    pub lineage: Lineage,
+    /// The name of the route it had.
+    pub route: Arc<str>,
+    /// Records in flight or unknown.
+    pub open: u64,
+    /// When the last record that time can end is over.
+    pub live_until: Timestamp,
+}
+
+/// Whether a store accepts writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// It does.
+    Ready,
+    /// It does not, and why, for an operator.
+    Failed(String),
+}
+
+/// A store operation that failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// Not applied, and it cannot be now.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// The write failed in a way that leaves open whether it will be found.
+    #[error("the store failed in the middle of a write: {0}")]
+    Unclear(String),
+    /// No room for a new claim; nothing was applied.
+    #[error("the store is full")]
+    Full,
+    /// The stored record is unreadable, or not the one asked for.
+    #[error("the stored record is corrupt")]
+    Corrupt,
+}
