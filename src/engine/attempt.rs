@@ -54,11 +54,12 @@ impl Engine {
         candidate: Candidate,
         mut claim: Claim,
         seat: Seat,
-        client: Client,
+        mut client: Client,
         in_flight: Ticket,
     ) {
         self.metrics.attempt_started();
         tracing::debug!(record = %claim.id, attempt = claim.attempt, "attempt begins");
+        client.attempt = Some(claim.attempt);
         let destination = request.route.destination.clone();
         let attempt = Attempt {
             engine: self.clone(),

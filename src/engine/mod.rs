@@ -89,7 +89,7 @@ impl Engine {
 
     /// Takes a guarded request on. The work runs in its own task, which goes on
     /// when the caller is gone; the answer comes through the channel.
-    pub fn take(&self, request: Guarded) -> oneshot::Receiver<Answer> {
+    pub fn take(&self, request: Guarded) -> oneshot::Receiver<Told> {
         let (client, answer) = Client::new();
         let engine = self.clone();
         self.tasks.spawn(async move { engine.admit(request, client).await });
@@ -114,34 +114,46 @@ impl Engine {
     }
 }
 
+/// An answer and the attempt it comes from.
+#[derive(Debug)]
+pub struct Told {
+    /// The answer.
+    pub answer: Answer,
+    /// The number of the caller's own attempt, if it made one.
+    pub attempt: Option<u32>,
+}
+
 /// The caller of one request, as far as the engine cares: somebody who takes
 /// one answer, and who may leave before.
 #[derive(Debug)]
-pub(crate) struct Client(Option<oneshot::Sender<Answer>>);
+pub(crate) struct Client {
+    sender: Option<oneshot::Sender<Told>>,
+    attempt: Option<u32>,
+}
 
 impl Client {
-    fn new() -> (Self, oneshot::Receiver<Answer>) {
+    fn new() -> (Self, oneshot::Receiver<Told>) {
         let (sender, receiver) = oneshot::channel();
-        (Self(Some(sender)), receiver)
+        (Self { sender: Some(sender), attempt: None }, receiver)
     }
 
     /// Tells the caller, if it is still there and was not told before.
     fn tell(&mut self, answer: Answer) {
-        if let Some(sender) = self.0.take() {
+        if let Some(sender) = self.sender.take() {
             // A caller that has left misses the answer; the record has it.
-            drop(sender.send(answer));
+            drop(sender.send(Told { answer, attempt: self.attempt }));
         }
     }
 
     /// Resolves when the caller has left.
     async fn left(&mut self) {
-        match &mut self.0 {
+        match &mut self.sender {
             Some(sender) => sender.closed().await,
             None => std::future::pending().await,
         }
     }
 
     fn has_left(&self) -> bool {
-        self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
+        self.sender.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 }

@@ -64,17 +64,25 @@ pub struct Forward {
     pub body: Bytes,
 }
 
+impl Forward {
+    /// The request as it goes out.
+    pub fn outbound(&self) -> Outbound {
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.method = self.method.clone();
+        head.uri = self.uri.clone();
+        head.headers = self.headers.clone();
+        head.extensions = self.extensions.clone();
+        Outbound { head, body: OutboundBody::whole(self.body.clone()) }
+    }
+}
+
 impl Guarded {
     /// The request for one attempt on `candidate`'s record.
     pub(crate) fn outbound(&self, candidate: &Candidate) -> Outbound {
-        let (mut head, ()) = Request::new(()).into_parts();
-        head.method = self.forward.method.clone();
-        head.uri = self.forward.uri.clone();
-        head.headers = self.forward.headers.clone();
-        head.extensions = self.forward.extensions.clone();
+        let mut outbound = self.forward.outbound();
         if let Some((name, value)) = &candidate.forward_key {
-            head.headers.insert(name, value.clone());
+            outbound.head.headers.insert(name, value.clone());
         }
-        Outbound { head, body: OutboundBody::whole(self.forward.body.clone()) }
+        outbound
     }
 }

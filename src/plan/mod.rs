@@ -43,8 +43,16 @@ pub struct Plan {
     pub abandon_records: bool,
 }
 
+impl Plan {
+    /// Whether any destination wants header names spelled as they came.
+    pub fn preserves_header_case(&self) -> bool {
+        let of_routes = self.router.routes().iter().map(|route| &route.destination);
+        of_routes.chain([&self.destination]).any(|destination| destination.preserve_header_case)
+    }
+}
+
 /// Where health, readiness and metrics are served.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminPlan {
     /// The address.
     pub address: SocketAddr,

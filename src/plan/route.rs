@@ -24,6 +24,8 @@ pub struct Route {
     pub pattern: Pattern,
     /// Where its requests go.
     pub destination: Arc<DestinationPlan>,
+    /// Whether that is another than the plan's.
+    pub has_own_destination: bool,
     /// What it promises.
     pub policy: Policy,
     /// Earlier identities whose records still count.
@@ -86,6 +88,13 @@ enum Segment {
 }
 
 impl Route {
+    /// Whether it is for requests to `host`, with or without a port.
+    fn is_for_host(&self, host: &str) -> bool {
+        let without_port = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+        let name = without_port.map_or(host, |(name, _)| name);
+        self.host.as_deref().is_none_or(|wanted| wanted == host || wanted == name)
+    }
+
     /// How this route makes identities now.
     pub fn lineage(&self) -> Lineage {
         Lineage::of(&self.name, &self.policy.key.canonical(), &self.policy.scope.canonical())
@@ -234,8 +243,9 @@ fn parse_segment(text: &str) -> Result<Segment, String> {
 /// What the router makes of a request.
 #[derive(Debug)]
 pub enum Matched {
-    /// No guard: the request passes through.
-    Unguarded,
+    /// No guard: the request passes through. Where a route has the path but not
+    /// the method, its destination is that route's.
+    Unguarded(Option<Arc<Route>>),
     /// This route guards it.
     Guarded(Arc<Route>, Vec<(String, String)>),
     /// A lenient server could take this path for a guarded one.
@@ -248,6 +258,8 @@ pub struct Router {
     routes: Vec<Arc<Route>>,
     /// Every method that any route guards: most reads are done with after this.
     methods: HashSet<Method>,
+    /// Whether any route has a destination of its own.
+    have_destinations: bool,
 }
 
 impl Router {
@@ -257,7 +269,8 @@ impl Router {
         let mut routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
         routes.sort_by_cached_key(|route| (route.host.is_none(), route.pattern.specificity()));
         let methods = routes.iter().flat_map(|route| route.methods.iter().cloned()).collect();
-        Self { routes, methods }
+        let have_destinations = routes.iter().any(|route| route.has_own_destination);
+        Self { routes, methods, have_destinations }
     }
 
     /// The routes, most specific first.
@@ -271,28 +284,36 @@ impl Router {
     /// otherwise ambiguous.
     pub fn find(&self, method: &Method, host: &str, path: &str) -> Matched {
         if !self.methods.contains(method) {
-            return Matched::Unguarded;
+            return Matched::Unguarded(self.neighbour(host, path));
         }
-        let strict = self.first(method, host, &path::strict(path), Case::Exact);
-        let lenient = self.first(method, host, &path::lenient(path), Case::Folded);
+        let strict = self.first(Some(method), host, &path::strict(path), Case::Exact);
+        let lenient = self.first(Some(method), host, &path::lenient(path), Case::Folded);
         match (strict, lenient) {
             (Some(strict), Some(lenient)) if strict.index <= lenient.index => strict.guarded(),
             (_, Some(lenient)) => {
-                let tolerant = self.first(method, host, &path::without_parameters(path), Case::Exact);
-                let folded = self.first(method, host, &fold_slash(path), Case::Exact);
+                let tolerant = self.first(Some(method), host, &path::without_parameters(path), Case::Exact);
+                let folded = self.first(Some(method), host, &fold_slash(path), Case::Exact);
                 match [tolerant, folded].into_iter().flatten().find(|found| found.index == lenient.index) {
                     Some(found) => found.guarded(),
                     None => Matched::Ambiguous(lenient.route),
                 }
             }
             (Some(strict), None) => strict.guarded(),
-            (None, None) => Matched::Unguarded,
+            (None, None) => Matched::Unguarded(self.neighbour(host, path)),
         }
     }
 
-    fn first(&self, method: &Method, host: &str, path: &NormalPath, case: Case) -> Option<Found> {
+    /// The route whose path this is, whatever the method.
+    fn neighbour(&self, host: &str, path: &str) -> Option<Arc<Route>> {
+        if !self.have_destinations {
+            return None;
+        }
+        self.first(None, host, &path::strict(path), Case::Exact).map(|found| found.route)
+    }
+
+    fn first(&self, method: Option<&Method>, host: &str, path: &NormalPath, case: Case) -> Option<Found> {
         let candidates = self.routes.iter().enumerate().filter(|(_, route)| {
-            route.methods.contains(method) && route.host.as_deref().is_none_or(|wanted| wanted == host)
+            method.is_none_or(|method| route.methods.contains(method)) && route.is_for_host(host)
         });
         for (index, route) in candidates {
             if let Some(values) = route.pattern.matches(path, case) {

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use crate::model::canonical::View;
 use crate::model::canonical::json::{Pointer, Value};
 use crate::model::fingerprint::RequestHead;
-use crate::model::key::Part;
+use crate::model::key::{IdempotencyKey, KeyError, Part};
 
 /// A compiled template.
 #[derive(Clone, PartialEq, Eq)]
@@ -76,6 +76,9 @@ pub enum EvaluationError {
     /// The query parameter stands twice.
     #[error("the query parameter `{0}` occurs more than once; send it once")]
     RepeatedQuery(String),
+    /// The key header is there and is no key.
+    #[error("{0}")]
+    NotAKey(#[from] KeyError),
     /// A member on the pointer's way stands twice.
     #[error("a member that `{0}` names occurs more than once in the body; send it once")]
     RepeatedMember(String),
@@ -273,6 +276,9 @@ fn header_part(headers: &HeaderMap, name: &HeaderName) -> Result<Part, Evaluatio
     let Some(value) = single_header(headers, name)? else {
         return Ok(Part::Absent);
     };
+    if name.as_str() == "idempotency-key" {
+        return Ok(Part::Text(IdempotencyKey::parse(value)?.as_str().into()));
+    }
     match std::str::from_utf8(value) {
         Ok(text) if !text.chars().any(char::is_control) => Ok(text_or_absent(text)),
         _ => Err(EvaluationError::NotText(name.clone())),

@@ -3,4 +3,4 @@
 pub mod log;
 mod metrics;
 
-pub use metrics::Metrics;
+pub use metrics::{Levels, Metrics};

@@ -1,0 +1,51 @@
+//! `onceward check`: is this file good, and what does it say?
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use crate::config;
+use crate::plan::policy::OnUnknown;
+use crate::plan::route::Route;
+
+/// Validate a configuration file; print its routes, and warnings
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  onceward check --config onceward.yaml")]
+pub(super) struct Arguments {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let loaded = config::load(&arguments.config, &super::environment)?;
+    eprint!("{}", loaded.warnings);
+    let mut out = std::io::stdout().lock();
+    for route in loaded.plan.router.routes() {
+        writeln!(out, "{}", line(route))?;
+    }
+    writeln!(out, "everything else passes through to {}", loaded.plan.destination.authority)?;
+    Ok(())
+}
+
+fn line(route: &Route) -> String {
+    let methods: Vec<&str> = route.methods.iter().map(http::Method::as_str).collect();
+    let policy = &route.policy;
+    let on_unknown = match policy.on_unknown {
+        OnUnknown::Hold => "hold",
+        OnUnknown::Forward => "forward",
+    };
+    format!(
+        "{}: {} {}{} → {} · key {}{} · scope {:?} · retention {:?} · guard {:?} · wait {:?} · on_unknown {on_unknown}",
+        route.name,
+        methods.join(","),
+        route.host.as_deref().unwrap_or(""),
+        route.pattern.as_str(),
+        route.destination.authority,
+        policy.key.as_str(),
+        if policy.key_required { "" } else { " (optional)" },
+        policy.scope.as_str(),
+        policy.retention,
+        policy.guard,
+        policy.wait,
+    )
+}

@@ -1,0 +1,135 @@
+//! `onceward explain`: what would be made of a request, and why. Sends nothing.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use http::header::HOST;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+use crate::config;
+use crate::ingress::extract;
+use crate::ingress::problem::{self, Problem};
+use crate::model::fingerprint::RequestHead;
+use crate::model::key::Part;
+use crate::plan::policy::{OnStoreError, OnUnknown};
+use crate::plan::route::{Matched, Route};
+use crate::plan::template::Source;
+
+/// Explain which route, key, scope, fingerprint and policy would apply to a request
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  onceward explain --config onceward.yaml -X POST -H 'Idempotency-Key: k-1' -H 'Content-Type: application/json' -d '{\"sku\":\"a\"}' /orders")]
+pub(super) struct Arguments {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The method
+    #[arg(short = 'X', long = "request", default_value = "POST", value_name = "METHOD")]
+    method: Method,
+    /// A header, as `Name: value`; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "HEADER")]
+    headers: Vec<String>,
+    /// The body: text, `@file`, or `@-` for standard input
+    #[arg(short = 'd', long = "data", value_name = "BODY", default_value = "")]
+    body: String,
+    /// The request target: path and query
+    #[arg(value_name = "PATH")]
+    target: String,
+}
+
+pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let loaded = config::load(&arguments.config, &super::environment)?;
+    let headers = parse_headers(&arguments.headers)?;
+    let body = read_body(&arguments.body)?;
+    if !arguments.target.starts_with('/') {
+        bail!("the request target begins with `/`, such as /orders?dry=1");
+    }
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
+    let head = Arc::new(RequestHead { method: arguments.method, target: arguments.target, headers });
+    let mut out = std::io::stdout().lock();
+    match loaded.plan.router.find(&head.method, &host, head.path()) {
+        Matched::Unguarded(_) => writeln!(out, "unguarded: no route matches {} {} with this method and host; it passes through, streamed", head.method, head.path())?,
+        Matched::Ambiguous(route) => writeln!(out, "refused: 400 path-ambiguous\n  this spelling could be taken for a path of route {} ({})", route.name, route.pattern.as_str())?,
+        Matched::Guarded(route, path) => {
+            writeln!(out, "route        {} ({})", route.name, route.pattern.as_str())?;
+            let view = extract::view(&head.headers, &body, loaded.plan.limits.request_body);
+            let source = Source { head: &head, host: &host, path: &path, body: &view };
+            match explain(&route, &source, &head, &body, loaded.plan.limits.request_body) {
+                Ok(text) => write!(out, "{text}")?,
+                Err(problem) => writeln!(out, "refused: {} {}\n  {}", problem.status().as_u16(), problem.code().as_str(), problem.detail())?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn explain(route: &Route, source: &Source<'_>, head: &Arc<RequestHead>, body: &[u8], limit: u64) -> Result<String, Problem> {
+    let policy = &route.policy;
+    extract::refuse_nominated(&head.headers, policy)?;
+    if body.len() as u64 > limit {
+        return Err(problem::body_too_large(limit));
+    }
+    let Some(key_parts) = extract::key(policy, source)? else {
+        if policy.key_required {
+            return Err(problem::key_missing(route));
+        }
+        return Ok(format!("key          none from {}: without one the request passes unguarded\n", policy.key.as_str()));
+    };
+    let made = extract::extract(route, source, head, key_parts, body)?;
+    let fingerprint = &made.presented.fingerprint;
+    let listed: Vec<&str> = fingerprint.listed.iter().map(HeaderName::as_str).collect();
+    let forward = made.present.forward_key.as_ref().map_or("none".into(), |(name, value)| {
+        format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))
+    });
+    let on_unknown = match policy.on_unknown {
+        OnUnknown::Hold => "hold: a retry of an unknown outcome is told so until it is settled",
+        OnUnknown::Forward => "forward: an identical retry of an unknown outcome goes on to the destination",
+    };
+    let on_store_error = match policy.on_store_error {
+        OnStoreError::Reject => "reject: 503, nothing is sent",
+        OnStoreError::Bypass => "bypass: it goes on unguarded",
+    };
+    Ok(format!(
+        "key          {} (from {})\nscope        {} (from {}){}\nrecord       {}\nfingerprint  {fingerprint}\n  recipe     {}: body as {}, query {}, headers {listed:?}, {} ignored\nretention    {:?}, guard {:?}, wait {:?}, lease {:?}\non_unknown   {on_unknown}\non_store_error {on_store_error}\nforward_key  {forward}\ndestination  {}\n",
+        made.key,
+        policy.key.as_str(),
+        made.scope,
+        if policy.scope.as_str().is_empty() { "\"\", shared by all" } else { policy.scope.as_str() },
+        if made.scope_parts.contains(&Part::Absent) { ": absent, so the host is part of the fingerprint" } else { "" },
+        made.present.identity.record_id(),
+        fingerprint.recipe,
+        made.applied,
+        if policy.fingerprint.recipe.query { "counts" } else { "does not count" },
+        policy.fingerprint.ignore.len(),
+        policy.retention,
+        policy.guard,
+        policy.wait,
+        policy.lease,
+        route.destination.authority,
+    ))
+}
+
+fn parse_headers(lines: &[String]) -> anyhow::Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for line in lines {
+        let (name, value) = line.split_once(':').with_context(|| format!("`{line}` is no header; write `Name: value`"))?;
+        let name: HeaderName = name.trim().parse().with_context(|| format!("`{name}` is no header name"))?;
+        let value = HeaderValue::from_str(value.trim()).with_context(|| format!("the value of {name} is no header value"))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+fn read_body(argument: &str) -> anyhow::Result<Vec<u8>> {
+    match argument.strip_prefix('@') {
+        None => Ok(argument.as_bytes().to_vec()),
+        Some("-") => {
+            let mut body = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut body).context("cannot read the body from standard input")?;
+            Ok(body)
+        }
+        Some(file) => fs::read(file).with_context(|| format!("cannot read the body from {file}")),
+    }
+}

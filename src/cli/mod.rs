@@ -1,0 +1,69 @@
+//! The command line: one file a command.
+//!
+//! Results go to standard output, findings and logs to standard error. Exit
+//! status 0 is success, 1 failure, 2 wrong usage.
+
+mod check;
+mod demo;
+mod explain;
+mod ledger;
+mod schema;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::telemetry::log;
+
+#[derive(Debug, Parser)]
+#[command(name = "onceward", version, about, propagate_version = true, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Arguments),
+    Demo(demo::Arguments),
+    Ledger(ledger::Arguments),
+    Check(check::Arguments),
+    Explain(explain::Arguments),
+    Schema(schema::Arguments),
+}
+
+/// How the program logs.
+#[derive(Debug, Args)]
+struct Logging {
+    /// How log lines look: text on a terminal and JSON elsewhere, or one of them
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    log_format: log::Format,
+    /// What is logged: a level, or directives such as `info,onceward::access=off`
+    #[arg(long, env = "ONCEWARD_LOG", default_value = "info", value_name = "FILTER")]
+    log_level: String,
+}
+
+/// Runs the command that the arguments name.
+pub fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Demo(arguments) => demo::run(arguments),
+        Command::Ledger(arguments) => ledger::run(arguments),
+        Command::Check(arguments) => check::run(arguments),
+        Command::Explain(arguments) => explain::run(arguments),
+        Command::Schema(arguments) => schema::run(arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("onceward: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The environment, for `${NAME}` in configuration files.
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}

@@ -1,0 +1,242 @@
+//! `onceward serve`: the proxy.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use arc_swap::ArcSwap;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Logging;
+use crate::admin::Admin;
+use crate::clock::{Clock, SystemClock};
+use crate::config::{self, Loaded};
+use crate::destination::pool::Pools;
+use crate::engine::Engine;
+use crate::ingress::{Ingress, listener};
+use crate::model::record::BootId;
+use crate::plan::{AdminPlan, Plan, StorePlan};
+use crate::store::Store;
+use crate::store::embedded::{EmbeddedStore, Options};
+use crate::store::memory::MemoryStore;
+use crate::telemetry::{Metrics, log};
+use crate::{entropy, orphans};
+
+/// How long what is left may take to be recorded once the grace is over.
+const LAST_WRITES: Duration = Duration::from_secs(10);
+
+/// Run the proxy
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  onceward serve --config onceward.yaml\n  onceward serve --destination http://127.0.0.1:9000\n\nWith --destination, every POST and PATCH that carries an Idempotency-Key is guarded, and the rest passes through.")]
+pub(super) struct Arguments {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", required_unless_present = "destination", conflicts_with_all = ["destination", "listen", "admin", "data", "scope"])]
+    config: Option<PathBuf>,
+    /// The API to stand in front of, instead of a file
+    #[arg(long, value_name = "URL")]
+    destination: Option<String>,
+    /// The address to listen on [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// The address for health, readiness and metrics, or `off` [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// The folder of the embedded store [default: ./onceward-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Who may share a key [default: {header:Authorization}]
+    #[arg(long, value_name = "TEMPLATE")]
+    scope: Option<String>,
+    /// Wait that long for another process to give up the embedded folder, such as 60s
+    #[arg(long, value_name = "DURATION", value_parser = config::units::duration)]
+    takeover: Option<Duration>,
+    #[command(flatten)]
+    logging: Logging,
+}
+
+pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let Loaded { plan, warnings } = arguments.load()?;
+    eprint!("{warnings}");
+    log::install(arguments.logging.log_format, &arguments.logging.log_level)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let server = Server::start(plan, arguments.takeover).await?;
+        server.run(arguments.config.as_deref()).await
+    })
+}
+
+impl Arguments {
+    fn load(&self) -> anyhow::Result<Loaded> {
+        let loaded = match (&self.config, &self.destination) {
+            (Some(file), _) => config::load(file, &super::environment)?,
+            (None, Some(destination)) => config::zero(
+                destination,
+                self.listen.as_deref(),
+                self.admin.as_deref(),
+                self.data.as_deref(),
+                self.scope.as_deref(),
+            )?,
+            (None, None) => bail!("give --config FILE or --destination URL"),
+        };
+        Ok(loaded)
+    }
+}
+
+/// A running proxy.
+pub(super) struct Server {
+    ingress: Ingress,
+    connections: TaskTracker,
+    /// Where it really listens.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Where health, readiness and metrics are.
+    pub(super) admin: Option<SocketAddr>,
+}
+
+impl Server {
+    /// Opens the store, binds every address and begins to serve.
+    pub(super) async fn start(plan: Plan, takeover: Option<Duration>) -> anyhow::Result<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let boot = entropy::boot_id()?;
+        // Bound before the store is opened, which may take a while and must not
+        // be for nothing.
+        let listeners = bind_all(&plan)?;
+        let admin_listener = plan.admin.clone().map(bind_admin).transpose()?;
+        let store = open_store(plan.store.clone(), takeover, Arc::clone(&clock), boot).await?;
+        if let Err(orphans) = orphans::check(&plan, store.lineages(), clock.now()) {
+            store.close().await?;
+            return Err(orphans.into());
+        }
+        let engine = Engine::new(store, Arc::new(Pools::default()), clock, boot, Arc::new(Metrics::new()));
+        let ingress = Ingress { engine: engine.clone(), plan: Arc::new(ArcSwap::from_pointee(plan)), closing: CancellationToken::new() };
+        let connections = TaskTracker::new();
+        let mut addresses = Vec::new();
+        for listener in listeners {
+            let address = listener.local_addr()?;
+            tracing::info!(%address, "listening");
+            addresses.push(address);
+            connections.spawn(ingress.clone().listen(listener, connections.clone()));
+        }
+        let mut admin = None;
+        if let Some((plan, listener)) = admin_listener {
+            let address = listener.local_addr()?;
+            tracing::info!(%address, "admin listening");
+            admin = Some(address);
+            // It answers to the very end: readiness has to be seen as false.
+            tokio::spawn(Admin::new(engine, plan, address).listen(listener, CancellationToken::new()));
+        }
+        Ok(Self { ingress, connections, addresses, admin })
+    }
+
+    /// Serves until a signal says to stop; reloads `config` on SIGHUP.
+    pub(super) async fn run(self, config: Option<&Path>) -> anyhow::Result<()> {
+        let mut hangup = signal(SignalKind::hangup())?;
+        let stop = stop_signal()?;
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                _ = hangup.recv() => self.reload(config),
+            }
+        }
+        self.stop().await
+    }
+
+    /// Takes a changed file up, whole or not at all.
+    fn reload(&self, config: Option<&Path>) {
+        let Some(file) = config else {
+            return tracing::warn!("SIGHUP: there is no configuration file to read again");
+        };
+        match self.load_again(file) {
+            Ok(plan) => {
+                self.ingress.plan.store(Arc::new(plan));
+                tracing::info!("the changed configuration is in force");
+            }
+            Err(error) => tracing::error!("the running configuration stays: {error:#}"),
+        }
+    }
+
+    fn load_again(&self, file: &Path) -> anyhow::Result<Plan> {
+        let Loaded { plan, warnings } = config::load(file, &super::environment)?;
+        for warning in warnings.iter() {
+            tracing::warn!("{warning}");
+        }
+        let running = self.ingress.plan.load();
+        if plan.store != running.store || plan.listen != running.listen || plan.admin != running.admin {
+            bail!("`store`, `listen` and `admin` cannot change while running; restart to change them");
+        }
+        let engine = &self.ingress.engine;
+        orphans::check(&plan, engine.store.lineages(), engine.clock.now())?;
+        Ok(plan)
+    }
+
+    /// Stops: nothing new is taken, exchanges may finish within the grace, what
+    /// is left is recorded as it stands.
+    async fn stop(self) -> anyhow::Result<()> {
+        let engine = &self.ingress.engine;
+        let grace = self.ingress.plan.load().shutdown_grace;
+        tracing::info!(?grace, "stopping");
+        let deadline = Instant::now() + grace;
+        engine.drain();
+        self.connections.close();
+        let in_time = timeout_at(deadline, engine.idle()).await.is_ok();
+        self.ingress.closing.cancel();
+        if !in_time || timeout_at(deadline, self.connections.wait()).await.is_err() {
+            tracing::warn!("the grace is over; what still runs is recorded as it stands");
+        }
+        engine.end_grace();
+        if timeout(LAST_WRITES, engine.idle()).await.is_err() {
+            tracing::error!("not everything could be recorded; what was in flight is unknown after the next start");
+        }
+        engine.store.close().await.context("the store did not close cleanly")?;
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+fn bind_all(plan: &Plan) -> anyhow::Result<Vec<TcpListener>> {
+    let bind = |address: &SocketAddr| listener::bind(*address).with_context(|| format!("cannot listen on {address}"));
+    plan.listen.iter().map(bind).collect()
+}
+
+fn bind_admin(plan: AdminPlan) -> anyhow::Result<(AdminPlan, TcpListener)> {
+    let address = plan.address;
+    let listener = listener::bind(address).with_context(|| format!("cannot listen on {address} (admin)"))?;
+    Ok((plan, listener))
+}
+
+async fn open_store(
+    plan: StorePlan,
+    takeover: Option<Duration>,
+    clock: Arc<dyn Clock>,
+    boot: BootId,
+) -> anyhow::Result<Arc<dyn Store>> {
+    match plan {
+        StorePlan::Memory { capacity } => {
+            tracing::warn!("store.memory forgets every record when this process ends");
+            Ok(Arc::new(MemoryStore::new(clock, boot, capacity)))
+        }
+        StorePlan::Embedded { path, sync } => {
+            let options = Options { path, sync, takeover, clock, boot };
+            let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(options)).await??;
+            Ok(Arc::new(store))
+        }
+    }
+}
+
+/// Resolves on SIGTERM or SIGINT.
+pub(super) fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate: Signal = signal(SignalKind::terminate())?;
+    let mut interrupt: Signal = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

@@ -1,0 +1,241 @@
+//! Bodies towards the client, and reading the client's.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, timeout};
+
+use super::problem::{Code, Problem, body_too_large, overloaded};
+use crate::destination::InboundBody;
+use crate::destination::body::BodyError;
+use crate::engine::capacity::{Gauge, Ticket};
+use crate::engine::relay::Follower;
+
+/// The most that is read of a body nobody wants, so that the client gets to
+/// read the answer instead of a reset.
+const DRAIN_BYTES: u64 = 64 << 20;
+/// How long that may take.
+const DRAIN_TIME: Duration = Duration::from_secs(30);
+
+/// The body of an answer to a client.
+pub enum ClientBody {
+    /// All of it, then trailers.
+    Whole(Option<Bytes>, Option<HeaderMap>),
+    /// As it comes through the relay.
+    Live(Follower),
+    /// Straight from the destination.
+    Through(Watched<InboundBody>),
+}
+
+impl ClientBody {
+    /// A body that is there as a whole.
+    pub fn whole(bytes: Bytes) -> Self {
+        Self::Whole((!bytes.is_empty()).then_some(bytes), None)
+    }
+
+    /// No body.
+    pub fn empty() -> Self {
+        Self::Whole(None, None)
+    }
+}
+
+impl fmt::Debug for ClientBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ClientBody::Whole(..) => "ClientBody::Whole",
+            ClientBody::Live(_) => "ClientBody::Live",
+            ClientBody::Through(_) => "ClientBody::Through",
+        })
+    }
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            ClientBody::Whole(bytes, trailers) => {
+                let frame = bytes.take().map(Frame::data).or_else(|| trailers.take().map(Frame::trailers));
+                Poll::Ready(frame.map(Ok))
+            }
+            ClientBody::Live(follower) => Pin::new(follower).poll_frame(cx).map_err(Into::into),
+            ClientBody::Through(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            ClientBody::Whole(bytes, trailers) => bytes.is_none() && trailers.is_none(),
+            ClientBody::Live(_) => false,
+            ClientBody::Through(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            // With trailers to come the body has to be chunked.
+            ClientBody::Whole(_, Some(_)) => SizeHint::default(),
+            ClientBody::Whole(bytes, None) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            ClientBody::Live(follower) => follower.size_hint(),
+            ClientBody::Through(body) => body.size_hint(),
+        }
+    }
+}
+
+/// A body that breaks off when nothing comes for too long.
+#[derive(Debug)]
+pub struct Watched<B> {
+    inner: B,
+    idle: Duration,
+    sleep: Pin<Box<Sleep>>,
+}
+
+/// Nothing came for too long.
+#[derive(Debug, thiserror::Error)]
+#[error("no body data within {0:?}")]
+pub struct IdleTooLong(Duration);
+
+impl<B> Watched<B> {
+    /// Watches `inner`.
+    pub fn new(inner: B, idle: Duration) -> Self {
+        Self { inner, idle, sleep: Box::pin(tokio::time::sleep(idle)) }
+    }
+}
+
+impl<B> Body for Watched<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BodyError>,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
+            let next = Instant::now() + this.idle;
+            this.sleep.as_mut().reset(next);
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        match this.sleep.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Some(Err(Box::new(IdleTooLong(this.idle))))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// Bounds for reading a request's body.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Largest body, in bytes.
+    pub limit: u64,
+    /// All buffered bodies together, in bytes.
+    pub memory: u64,
+    /// Longest pause between two chunks.
+    pub idle: Duration,
+}
+
+/// Reads a request's body whole, and takes memory for it.
+///
+/// # Errors
+/// A problem for the client: too large, too slow, no memory, broken off. What
+/// is left of the body is read and dropped in the background, so that the
+/// client gets to read it.
+pub async fn read_whole(mut body: Incoming, bounds: Bounds, memory: &Gauge) -> Result<(Bytes, Ticket), Problem> {
+    let declared = body.size_hint().exact().unwrap_or(0);
+    if declared > bounds.limit {
+        drain(body);
+        return Err(body_too_large(bounds.limit));
+    }
+    let Some(mut ticket) = memory.try_take(declared, bounds.memory) else {
+        drain(body);
+        return Err(overloaded());
+    };
+    let mut whole = Gathered::default();
+    loop {
+        match timeout(bounds.idle, body.frame()).await {
+            Err(_) => return Err(Problem::new(Code::RequestTimeout, "The request's body stopped arriving. Nothing was sent.")),
+            Ok(None) => return Ok((whole.into_bytes(), ticket)),
+            Ok(Some(Err(_))) => return Err(Problem::new(Code::BodyInvalid, "The request's body broke off or is malformed. Nothing was sent.")),
+            Ok(Some(Ok(frame))) => {
+                // Trailers of a request have no place in what is guarded.
+                let Ok(chunk) = frame.into_data() else { continue };
+                let total = whole.length + chunk.len() as u64;
+                if total > bounds.limit {
+                    drain(body);
+                    return Err(body_too_large(bounds.limit));
+                }
+                if total > declared && !ticket.try_grow(chunk.len() as u64, bounds.memory) {
+                    drain(body);
+                    return Err(overloaded());
+                }
+                whole.add(chunk);
+            }
+        }
+    }
+}
+
+/// A body that usually comes in one chunk, which then is not copied.
+#[derive(Default)]
+struct Gathered {
+    first: Bytes,
+    rest: BytesMut,
+    length: u64,
+}
+
+impl Gathered {
+    fn add(&mut self, chunk: Bytes) {
+        if self.length == 0 {
+            self.first = chunk.clone();
+        } else {
+            if self.rest.is_empty() {
+                self.rest.extend_from_slice(&self.first);
+            }
+            self.rest.extend_from_slice(&chunk);
+        }
+        self.length += chunk.len() as u64;
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.rest.is_empty() { self.first } else { self.rest.freeze() }
+    }
+}
+
+/// Reads and drops what is left of a body, within bounds, while the answer is
+/// on its way: a connection that is closed over unread data is reset, and the
+/// reset can overtake the answer.
+pub fn drain(mut body: Incoming) {
+    if body.is_end_stream() {
+        return;
+    }
+    tokio::spawn(async move {
+        let mut left = DRAIN_BYTES;
+        let reading = async {
+            while let Some(Ok(frame)) = body.frame().await {
+                let read = frame.data_ref().map_or(0, |chunk| chunk.len() as u64);
+                match left.checked_sub(read) {
+                    Some(rest) => left = rest,
+                    None => return,
+                }
+            }
+        };
+        // Too slow or too much: the connection is closed then.
+        let _ = timeout(DRAIN_TIME, reading).await;
+    });
+}

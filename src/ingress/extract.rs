@@ -1,0 +1,278 @@
+//! What a request is about: its key, its scope, and the records it may belong to.
+
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::problem::{Code, Problem};
+use crate::destination::headers::nominated;
+use crate::engine::request::Candidate;
+use crate::model::canonical::{Applied, NotCanonical, View};
+use crate::model::fingerprint::{Presented, RequestHead};
+use crate::model::key::{IdempotencyKey, Identity, Lineage, MAX_KEY_BYTES, Part, ScopeDigest};
+use crate::plan::policy::{ForwardKey, Policy};
+use crate::plan::route::Route;
+use crate::plan::template::{EvaluationError, KeyAndRecord, Reference, Source, Template, single_header};
+
+/// What was made of a guarded request before any record is asked.
+#[derive(Debug)]
+pub struct Extracted {
+    /// The key as text.
+    pub key: Arc<str>,
+    /// The key's parts.
+    pub key_parts: Vec<Part>,
+    /// The scope's parts.
+    pub scope_parts: Vec<Part>,
+    /// The scope's digest.
+    pub scope: ScopeDigest,
+    /// The record it asks for.
+    pub present: Candidate,
+    /// Earlier identities of its route.
+    pub former: Vec<Candidate>,
+    /// The fingerprint, and how to compare it.
+    pub presented: Presented,
+    /// How the body was looked at.
+    pub applied: Applied,
+}
+
+/// Whether the key can be told from the head alone.
+pub fn key_is_in_head(policy: &Policy) -> bool {
+    !policy.key.references().any(|reference| matches!(reference, Reference::Body(_)))
+}
+
+/// `Connection` must not name a field that decides who asks for what: whoever
+/// reads it would drop the field, and another server might not.
+///
+/// # Errors
+/// `header-nominated`.
+pub fn refuse_nominated(headers: &HeaderMap, policy: &Policy) -> Result<(), Problem> {
+    if !headers.contains_key(CONNECTION) {
+        return Ok(());
+    }
+    let always = [HOST, AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING, CONTENT_TYPE, CONTENT_ENCODING];
+    let of_template = |template: &Template| -> Vec<HeaderName> {
+        let header = |reference: &Reference| match reference {
+            Reference::Header(name) => Some(name.clone()),
+            Reference::Body(_) | Reference::Query(_) | Reference::Path(_) | Reference::Host | Reference::Key | Reference::Record => None,
+        };
+        template.references().filter_map(header).collect()
+    };
+    let forward = policy.forward_key.as_ref();
+    let used = [of_template(&policy.key), of_template(&policy.scope), policy.fingerprint.recipe.listed.to_vec()]
+        .into_iter()
+        .chain(forward.map(|forward| of_template(&forward.value)))
+        .flatten()
+        .chain(forward.map(|forward| forward.header.clone()))
+        .chain(always)
+        .collect::<Vec<_>>();
+    match nominated(headers).into_iter().find(|name| used.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(Problem::new(
+            Code::HeaderNominated,
+            format!("Connection names {name}, which this route needs end to end. Remove it from Connection."),
+        )),
+    }
+}
+
+/// Reads the key. `None`: the request carries none.
+///
+/// # Errors
+/// `key-invalid` for one that is there and is no key.
+pub fn key(policy: &Policy, source: &Source<'_>) -> Result<Option<Vec<Part>>, Problem> {
+    key_parts(&policy.key, source).map_err(|error| Problem::new(Code::KeyInvalid, format!("{}.", sentence(&error))))
+}
+
+fn key_parts(template: &Template, source: &Source<'_>) -> Result<Option<Vec<Part>>, EvaluationError> {
+    // A header that is the whole key is written as a key is, under any name.
+    if let Some(name) = template.sole_header() {
+        let Some(value) = single_header(&source.head.headers, name)? else {
+            return Ok(None);
+        };
+        let key = IdempotencyKey::parse(value)?;
+        return Ok(Some(vec![Part::Text(key.as_str().into())]));
+    }
+    let parts = template.evaluate(source)?;
+    if parts.contains(&Part::Absent) {
+        return Ok(None);
+    }
+    if parts.iter().map(|part| part.as_text().len()).sum::<usize>() > MAX_KEY_BYTES {
+        return Err(crate::model::key::KeyError::TooLong.into());
+    }
+    Ok(Some(parts))
+}
+
+/// Reads the scope.
+///
+/// # Errors
+/// `scope-invalid` or `scope-missing`.
+pub fn scope(policy: &Policy, source: &Source<'_>) -> Result<Vec<Part>, Problem> {
+    let parts = policy
+        .scope
+        .evaluate(source)
+        .map_err(|error| Problem::new(Code::ScopeInvalid, format!("{}.", sentence(&error))))?;
+    if policy.scope_is_default {
+        check_default_scope(&source.head.headers)?;
+    }
+    Ok(parts)
+}
+
+/// Credentials that differ on every request are no scope, and a session cookie
+/// is not looked at by default: only the operator knows what is stable over
+/// one caller's retries and differs between callers.
+fn check_default_scope(headers: &HeaderMap) -> Result<(), Problem> {
+    match headers.get(AUTHORIZATION) {
+        Some(credentials) if changes_every_time(credentials) => Err(Problem::new(
+            Code::ScopeInvalid,
+            "The Authorization header of this scheme differs on every request, so it cannot tell callers apart. The operator has to set `scope` for this route.",
+        )),
+        None if headers.contains_key(COOKIE) => Err(Problem::new(
+            Code::ScopeMissing,
+            "The request is authenticated by a cookie, which is not the scope of this route. The operator has to set `scope` for it.",
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn changes_every_time(credentials: &HeaderValue) -> bool {
+    const CHANGING: [&str; 6] = ["digest", "hawk", "oauth", "signature", "negotiate", "dpop"];
+    let bytes = credentials.as_bytes().trim_ascii_start();
+    let scheme = bytes.split(|byte| !(byte.is_ascii_alphanumeric() || b"-_".contains(byte))).next().unwrap_or_default();
+    let scheme = String::from_utf8_lossy(scheme).to_ascii_lowercase();
+    CHANGING.contains(&scheme.as_str()) || scheme.starts_with("aws4-hmac")
+}
+
+/// Makes everything of a guarded request that is compared with a record.
+///
+/// # Errors
+/// The problem of the first step that fails, in the contract's order: key,
+/// scope, template parts, fingerprint.
+pub fn extract(
+    route: &Route,
+    source: &Source<'_>,
+    head: &Arc<RequestHead>,
+    key_parts: Vec<Part>,
+    body: &[u8],
+) -> Result<Extracted, Problem> {
+    let policy = &route.policy;
+    let scope_parts = scope(policy, source)?;
+    let key: Arc<str> = key_parts.iter().map(Part::as_text).collect::<String>().into();
+    let identity = Identity::of(&route.name, &scope_parts, &key_parts);
+    let present = candidate(&route.name, route.lineage(), identity, policy.forward_key.as_ref(), source, &key)?;
+    let former = former(route, source, &key)?;
+    let digested = source.body.digest(policy.fingerprint.body, &policy.fingerprint.ignore).map_err(body_invalid)?;
+    let content_type = content_type(&head.headers, &digested.applied);
+    let host = scope_parts.contains(&Part::Absent).then_some(source.host);
+    let presented = Presented::new(
+        &policy.fingerprint.recipe,
+        Arc::clone(head),
+        &content_type,
+        host,
+        digested.digest.as_bytes(),
+        body,
+    );
+    Ok(Extracted {
+        key,
+        key_parts,
+        scope: ScopeDigest::of(&scope_parts),
+        scope_parts,
+        present,
+        former,
+        presented,
+        applied: digested.applied,
+    })
+}
+
+fn candidate(
+    name: &Arc<str>,
+    lineage: Lineage,
+    identity: Identity,
+    forward: Option<&ForwardKey>,
+    source: &Source<'_>,
+    key: &str,
+) -> Result<Candidate, Problem> {
+    let record = identity.record_id().to_string();
+    let forward_key = match forward {
+        None => None,
+        Some(forward) => {
+            let known = KeyAndRecord { key, record: &record };
+            let value = forward
+                .value
+                .render(source, known)
+                .map_err(|error| Problem::new(Code::KeyInvalid, format!("{}.", sentence(&error))))?;
+            value.map(|value| header_value(&value).map(|value| (forward.header.clone(), value))).transpose()?
+        }
+    };
+    Ok(Candidate { identity, lineage, route: Arc::clone(name), forward_key })
+}
+
+/// In a header only visible ASCII goes (and spaces between).
+fn header_value(text: &str) -> Result<HeaderValue, Problem> {
+    let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    HeaderValue::from_str(text).ok().filter(|_| is_visible).ok_or_else(|| {
+        Problem::new(Code::KeyInvalid, "The key has characters that cannot be forwarded in a header. Use visible ASCII.")
+    })
+}
+
+/// The records this request would have had under earlier identities of its route.
+fn former(route: &Route, source: &Source<'_>, key: &str) -> Result<Vec<Candidate>, Problem> {
+    let mut candidates = Vec::with_capacity(route.formerly.len());
+    for former in &route.formerly {
+        let (Ok(Some(key_parts)), Ok(scope_parts)) = (key_parts(&former.key, source), former.scope.evaluate(source)) else {
+            continue;
+        };
+        let identity = Identity::of(&former.name, &scope_parts, &key_parts);
+        let forward = route.policy.forward_key.as_ref();
+        candidates.push(candidate(&former.name, former.lineage(), identity, forward, source, key)?);
+    }
+    Ok(candidates)
+}
+
+fn body_invalid(error: NotCanonical) -> Problem {
+    Problem::new(Code::BodyInvalid, format!("The body cannot be read as this route requires: {error}."))
+}
+
+/// The Content-Type as it counts. A multipart boundary does not: clients make
+/// a new one on every try.
+fn content_type(headers: &HeaderMap, applied: &Applied) -> Vec<u8> {
+    let values: Vec<&[u8]> = headers.get_all(CONTENT_TYPE).iter().map(|value| value.as_bytes().trim_ascii()).collect();
+    let whole = values.join(&b"\n"[..]);
+    match applied {
+        Applied::Multipart => without_boundary(&whole),
+        Applied::Json | Applied::Form | Applied::Raw { .. } | Applied::None => whole,
+    }
+}
+
+fn without_boundary(content_type: &[u8]) -> Vec<u8> {
+    let mut quoted = false;
+    let parameters = content_type.split(|&byte| {
+        quoted ^= byte == b'"';
+        byte == b';' && !quoted
+    });
+    let is_boundary = |parameter: &&[u8]| {
+        let name = parameter.split(|&byte| byte == b'=').next().unwrap_or_default();
+        name.trim_ascii().eq_ignore_ascii_case(b"boundary")
+    };
+    let kept: Vec<Vec<u8>> = parameters
+        .filter(|parameter| !is_boundary(parameter))
+        .map(|parameter| parameter.trim_ascii().to_ascii_lowercase())
+        .collect();
+    kept.join(&b";"[..])
+}
+
+/// Content-Type and -Encoding for looking into a body. Where there are two of
+/// one, nobody knows which is meant, and the body is taken as bytes.
+pub fn view<'a>(headers: &'a HeaderMap, body: &'a [u8], limit: u64) -> View<'a> {
+    let only = |name: HeaderName| {
+        let mut values = headers.get_all(name).iter();
+        let first = values.next();
+        if values.next().is_some() { None } else { first.map(|value| value.as_bytes()) }
+    };
+    View::new(only(CONTENT_TYPE), only(CONTENT_ENCODING), body, usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+fn sentence(error: &EvaluationError) -> String {
+    let text = error.to_string();
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
+}

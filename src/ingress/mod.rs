@@ -1,0 +1,41 @@
+//! The client's side: connections in, answers out.
+//!
+//! [`serve`] is the straight story of a request; [`extract`] makes its
+//! identity, [`passthrough`] carries what is not guarded, [`problem`] says no.
+
+pub mod body;
+pub mod extract;
+mod forward;
+pub mod listener;
+mod passthrough;
+pub mod problem;
+mod respond;
+mod serve;
+mod stall;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Engine;
+use crate::plan::Plan;
+
+/// The client's side of one process. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Ingress {
+    /// The idempotency machine.
+    pub engine: Engine,
+    /// The running configuration; each request takes one snapshot.
+    pub plan: Arc<ArcSwap<Plan>>,
+    /// Cancelled when open connections are to be closed, at the end of a stop.
+    pub closing: CancellationToken,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer {
+    /// The client's address.
+    pub address: SocketAddr,
+}

@@ -1,0 +1,166 @@
+//! Requests that are not guarded: carried through, streamed both ways.
+
+use std::sync::Arc;
+
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Method, Request, Response, StatusCode, request};
+use http_body::Body;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::time::timeout;
+
+use super::body::{ClientBody, Watched, drain};
+use super::problem::{Code, Problem, overloaded};
+use super::{Ingress, Peer, forward};
+use crate::destination::headers::{keep_end_to_end, nominated};
+use crate::destination::{Cause, Failure, Inbound, Outbound, OutboundBody};
+use crate::model::outcome::DoubtReason;
+use crate::plan::Plan;
+use crate::plan::route::DestinationPlan;
+
+impl Ingress {
+    /// Carries an unguarded request through.
+    ///
+    /// # Errors
+    /// A problem, when the destination fails.
+    pub(super) async fn pass(
+        &self,
+        request: Request<Incoming>,
+        host: &str,
+        peer: Peer,
+        plan: &Plan,
+        destination: &Arc<DestinationPlan>,
+    ) -> Result<Response<ClientBody>, Problem> {
+        let Some(_in_flight) = self.engine.capacity.in_flight.try_take(1, plan.limits.in_flight as u64) else {
+            drain(request.into_body());
+            return Err(overloaded());
+        };
+        let (mut head, body) = request.into_parts();
+        let upgrade = Upgrade::asked_for(&mut head);
+        let Some(mut head) = forward::head(head, host, peer, destination) else {
+            return Err(Problem::new(Code::PathAmbiguous, "The request target cannot be forwarded."));
+        };
+        if let Some(upgrade) = &upgrade {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            head.headers.insert(UPGRADE, upgrade.protocol.clone());
+        }
+        let repeatable = (body.is_end_stream() && is_safe(&head.method)).then(|| copy(&head));
+        let body = if body.is_end_stream() {
+            OutboundBody::Whole(None)
+        } else {
+            OutboundBody::Streamed(UnsyncBoxBody::new(Watched::new(body, destination.body_idle_timeout)))
+        };
+        let inbound = self.exchange(Outbound { head, body }, repeatable, destination).await.map_err(told)?;
+        Ok(respond(inbound, upgrade, destination))
+    }
+
+    /// Sends a request and waits for the head of its answer. What was handed
+    /// back unsent by a connection that had died idle goes out on a new one; so
+    /// does a safe request without a body whose old connection was lost (RFC
+    /// 9110, section 9.2.2). Nothing else is sent twice.
+    async fn exchange(
+        &self,
+        request: Outbound,
+        repeatable: Option<request::Parts>,
+        destination: &Arc<DestinationPlan>,
+    ) -> Result<Inbound, Failure> {
+        let connection = self.engine.destination.acquire(destination, false).await?;
+        let reused = connection.is_reused();
+        let patience = destination.response_timeout;
+        let failure = match timeout(patience, connection.send(request)).await {
+            Ok(Ok(inbound)) => return Ok(inbound),
+            Ok(Err(failure)) => failure,
+            Err(_) => return Err(timed_out()),
+        };
+        let lost = failure.cause == Cause::MaybeSent(DoubtReason::ConnectionLost);
+        let again = match (failure.unsent, repeatable) {
+            (Some(unsent), _) if reused => *unsent,
+            (None, Some(head)) if reused && lost => Outbound { head, body: OutboundBody::Whole(None) },
+            (_, _) => return Err(Failure { unsent: None, ..failure }),
+        };
+        let connection = self.engine.destination.acquire(destination, true).await?;
+        timeout(patience, connection.send(again)).await.unwrap_or_else(|_| Err(timed_out()))
+    }
+
+    /// Sends a request that was to be guarded and cannot be: the store is
+    /// away, and the route says to go on.
+    pub(super) async fn bypass(&self, request: Outbound, destination: &Arc<DestinationPlan>) -> Result<Response<ClientBody>, Problem> {
+        let inbound = self.exchange(request, None, destination).await.map_err(told)?;
+        Ok(respond(inbound, None, destination))
+    }
+}
+
+fn timed_out() -> Failure {
+    Failure { cause: Cause::MaybeSent(DoubtReason::TimedOut), unsent: None, detail: "no answer in time".into() }
+}
+
+fn told(failure: Failure) -> Problem {
+    tracing::warn!(detail = %failure.detail, "an unguarded exchange failed");
+    match failure.cause {
+        Cause::NotSent(_) => Problem::new(Code::DestinationUnreachable, "The destination could not be reached. Nothing was sent."),
+        Cause::MaybeSent(DoubtReason::TimedOut) => {
+            Problem::new(Code::DestinationFailed, "The destination did not answer in time.").with_status(StatusCode::GATEWAY_TIMEOUT)
+        }
+        Cause::MaybeSent(_) => Problem::new(Code::DestinationFailed, "The destination did not give a whole answer."),
+    }
+}
+
+/// RFC 9110, section 9.2.1.
+fn is_safe(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
+}
+
+fn copy(head: &request::Parts) -> request::Parts {
+    let (mut copied, ()) = Request::new(()).into_parts();
+    copied.method = head.method.clone();
+    copied.uri = head.uri.clone();
+    copied.headers = head.headers.clone();
+    copied
+}
+
+/// The client's side of a protocol upgrade (RFC 9110, section 7.8).
+struct Upgrade {
+    protocol: HeaderValue,
+    client: OnUpgrade,
+}
+
+impl Upgrade {
+    fn asked_for(head: &mut request::Parts) -> Option<Self> {
+        let protocol = head.headers.get(UPGRADE)?.clone();
+        if !nominated(&head.headers).contains(&UPGRADE) {
+            return None;
+        }
+        let client = head.extensions.remove::<OnUpgrade>()?;
+        Some(Self { protocol, client })
+    }
+}
+
+fn respond(mut inbound: Inbound, upgrade: Option<Upgrade>, destination: &DestinationPlan) -> Response<ClientBody> {
+    let switched = inbound.headers.get(UPGRADE).cloned();
+    keep_end_to_end(&mut inbound.headers);
+    let mut response = Response::new(ClientBody::Through(Watched::new(inbound.body, destination.body_idle_timeout)));
+    *response.status_mut() = inbound.status;
+    *response.headers_mut() = inbound.headers;
+    let ours = inbound.extensions.remove::<OnUpgrade>();
+    if let (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade), Some(server)) = (inbound.status, upgrade, ours) {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        response.headers_mut().insert(UPGRADE, switched.unwrap_or(upgrade.protocol));
+        *response.body_mut() = ClientBody::empty();
+        tokio::spawn(tunnel(upgrade.client, server));
+    }
+    response
+}
+
+/// Copies both ways until both sides are done.
+async fn tunnel(client: OnUpgrade, server: OnUpgrade) {
+    let (client, server) = match tokio::try_join!(client, server) {
+        Ok(sides) => sides,
+        Err(error) => return tracing::debug!(%error, "an upgrade did not come about"),
+    };
+    let copied = tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(server)).await;
+    if let Err(error) = copied {
+        tracing::debug!(%error, "a tunnel ended");
+    }
+}

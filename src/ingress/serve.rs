@@ -1,0 +1,240 @@
+//! The story of one request, from its head to its answer.
+
+use std::sync::Arc;
+
+use http::header::{CONNECTION, HOST};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, request};
+use http_body::Body;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::body::{Bounds, ClientBody, drain, read_whole};
+use super::extract::{self, Extracted};
+use super::problem::{Code, Problem, key_missing, shutting_down};
+use super::{Ingress, Peer, forward, respond};
+use crate::engine::Told;
+use crate::engine::answer::{Answer, Outcome};
+use crate::engine::request::{Forward, Guarded};
+use crate::model::fingerprint::RequestHead;
+use crate::plan::Plan;
+use crate::plan::route::{Matched, Route};
+use crate::plan::template::Source;
+
+/// What the access line says beyond the answer itself.
+#[derive(Debug, Default)]
+struct Noted {
+    route: Option<Arc<str>>,
+    outcome: Option<Outcome>,
+    code: Option<Code>,
+    attempt: Option<u32>,
+    record: Option<String>,
+}
+
+impl Ingress {
+    /// Answers one request.
+    pub(super) async fn serve(&self, request: Request<Incoming>, peer: Peer) -> Response<ClientBody> {
+        let started = Instant::now();
+        let plan = self.plan.load_full();
+        let method = request.method().clone();
+        let mut noted = Noted::default();
+        let mut response = match self.route(request, peer, &plan, &mut noted).await {
+            Ok(response) => response,
+            Err(problem) => {
+                noted.code = Some(problem.code());
+                noted.outcome = noted.route.is_some().then(|| problem.outcome());
+                problem.response(&plan, noted.route.is_some())
+            }
+        };
+        if self.engine.stopping.draining.is_cancelled() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        self.note(&noted, &method, response.status().as_u16(), started);
+        response
+    }
+
+    /// Finds the route: guarded, passed through, or refused.
+    async fn route(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        plan: &Arc<Plan>,
+        noted: &mut Noted,
+    ) -> Result<Response<ClientBody>, Problem> {
+        let host = match effective_host(request.uri(), request.headers()) {
+            Ok(host) => host,
+            Err(problem) => return Err(refuse(request, problem)),
+        };
+        match plan.router.find(request.method(), &host, request.uri().path()) {
+            Matched::Guarded(route, path) => {
+                noted.route = Some(Arc::clone(&route.name));
+                self.guard(request, peer, plan, route, &host, &path, noted).await
+            }
+            Matched::Unguarded(neighbour) => {
+                self.engine.metrics.unguarded();
+                let destination = neighbour.map_or_else(|| Arc::clone(&plan.destination), |route| Arc::clone(&route.destination));
+                self.pass(request, &host, peer, plan, &destination).await
+            }
+            Matched::Ambiguous(route) => {
+                noted.route = Some(Arc::clone(&route.name));
+                let detail = "This spelling of the path could be taken for a guarded one. Send the path in its plain form.";
+                Err(refuse(request, Problem::new(Code::PathAmbiguous, detail)))
+            }
+        }
+    }
+
+    /// Takes a request on a guarded route through the contract's order of
+    /// checks: header syntax, body, key, scope, template parts, fingerprint;
+    /// then the record decides.
+    #[allow(clippy::too_many_arguments, reason = "the parts of one request, told in one place")]
+    async fn guard(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        plan: &Arc<Plan>,
+        route: Arc<Route>,
+        host: &str,
+        path: &[(String, String)],
+        noted: &mut Noted,
+    ) -> Result<Response<ClientBody>, Problem> {
+        let policy = &route.policy;
+        if let Err(problem) = extract::refuse_nominated(request.headers(), policy) {
+            return Err(refuse(request, problem));
+        }
+        let declared = request.body().size_hint().lower();
+        if declared <= plan.limits.request_body && extract::key_is_in_head(policy) && !policy.key_required {
+            // Without a key the request is not buffered, it passes through.
+            let head = request_head(request.method(), request.uri(), request.headers().clone());
+            let view = extract::view(&head.headers, &[], 0);
+            match extract::key(policy, &Source { head: &head, host, path, body: &view }) {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    noted.route = None;
+                    self.engine.metrics.unguarded();
+                    return self.pass(request, host, peer, plan, &route.destination).await;
+                }
+                Err(problem) => return Err(refuse(request, problem)),
+            }
+        }
+        if self.engine.stopping.draining.is_cancelled() {
+            return Err(refuse(request, shutting_down()));
+        }
+        let (parts, body) = request.into_parts();
+        let bounds = Bounds {
+            limit: plan.limits.request_body,
+            memory: plan.limits.memory,
+            idle: route.destination.body_idle_timeout,
+        };
+        let (body, memory) = read_whole(body, bounds, &self.engine.capacity.memory).await?;
+        let forward = forward_of(&parts, &body, host, peer, &route)?;
+        let head = Arc::new(request_head(&parts.method, &parts.uri, parts.headers));
+        let extracted = {
+            let view = extract::view(&head.headers, &body, plan.limits.request_body);
+            let source = Source { head: &head, host, path, body: &view };
+            match extract::key(policy, &source)? {
+                Some(key) => Some(extract::extract(&route, &source, &head, key, &body)?),
+                None if policy.key_required => return Err(key_missing(&route)),
+                None => None,
+            }
+        };
+        let Some(extracted) = extracted else {
+            noted.route = None;
+            self.engine.metrics.unguarded();
+            return self.bypass(forward.outbound(), &route.destination).await;
+        };
+        let Extracted { key, scope, present, former, presented, .. } = extracted;
+        noted.record = Some(present.identity.record_id().to_string());
+        let guarded = Guarded { plan: Arc::clone(plan), route: Arc::clone(&route), present, former, key, scope, presented, forward, memory };
+        self.decide(guarded, &route, noted).await
+    }
+
+    /// Hands the request to the engine and turns its word into an answer.
+    async fn decide(&self, guarded: Guarded, route: &Arc<Route>, noted: &mut Noted) -> Result<Response<ClientBody>, Problem> {
+        let bypassed = guarded.forward.outbound();
+        // Only a stop of the runtime ends the task without an answer.
+        let told = self.engine.take(guarded).await.map_err(|_| shutting_down())?;
+        let Told { answer, attempt } = told;
+        noted.attempt = attempt;
+        match answer {
+            Answer::Relayed(answer) => {
+                noted.outcome = Some(answer.outcome);
+                Ok(respond::relayed(answer))
+            }
+            Answer::Refused(refused) => Err(Problem::refused(&refused, route.policy.mismatch_status)),
+            Answer::Bypass => {
+                noted.outcome = Some(Outcome::Bypassed);
+                let mut response = self.bypass(bypassed, &route.destination).await?;
+                respond::mark(&mut response, Outcome::Bypassed);
+                Ok(response)
+            }
+        }
+    }
+
+    /// One line and one count a request. Never a key, a credential or a body:
+    /// the record's id stands for the key.
+    fn note(&self, noted: &Noted, method: &http::Method, status: u16, started: Instant) {
+        let code = noted.code.map_or("", Code::as_str);
+        if let (Some(route), Some(outcome)) = (&noted.route, noted.outcome) {
+            self.engine.metrics.request(route, outcome.as_str(), code);
+        }
+        tracing::info!(
+            target: "onceward::access",
+            route = noted.route.as_deref().unwrap_or("-"),
+            %method,
+            status,
+            outcome = noted.outcome.map_or("passed", Outcome::as_str),
+            code,
+            attempt = noted.attempt,
+            key = noted.record.as_deref().and_then(|id| id.get(..12)),
+            took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "request"
+        );
+    }
+}
+
+/// Refuses a request whose body was not read.
+fn refuse(request: Request<Incoming>, problem: Problem) -> Problem {
+    drain(request.into_body());
+    problem
+}
+
+fn request_head(method: &http::Method, uri: &Uri, headers: HeaderMap) -> RequestHead {
+    let target = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+    RequestHead { method: method.clone(), target, headers }
+}
+
+fn forward_of(parts: &request::Parts, body: &bytes::Bytes, host: &str, peer: Peer, route: &Route) -> Result<Forward, Problem> {
+    let uri = forward::target(&parts.uri, &route.destination)
+        .ok_or_else(|| Problem::new(Code::PathAmbiguous, "The request target cannot be forwarded."))?;
+    Ok(Forward {
+        method: parts.method.clone(),
+        uri,
+        headers: forward::headers(&parts.headers, host, peer, &route.destination),
+        extensions: parts.extensions.clone(),
+        body: body.clone(),
+    })
+}
+
+/// The host a request is for, lower case. An absolute-form target must agree
+/// with Host (RFC 9112, section 3.2.2, lets the target win; a server behind us
+/// may not).
+fn effective_host(uri: &Uri, headers: &HeaderMap) -> Result<String, Problem> {
+    let ambiguous = |detail: &str| Problem::new(Code::PathAmbiguous, detail);
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(ambiguous("The request has more than one Host header. Send one."));
+    }
+    let host = match host.map(|value| value.to_str()) {
+        None => None,
+        Some(Ok(host)) => Some(host.trim().to_ascii_lowercase()),
+        Some(Err(_)) => return Err(ambiguous("The Host header is not text.")),
+    };
+    let authority = uri.authority().map(|authority| authority.as_str().to_ascii_lowercase());
+    match (authority, host) {
+        (Some(authority), Some(host)) if authority != host => {
+            Err(ambiguous("The request target and the Host header name different hosts."))
+        }
+        (Some(authority), _) => Ok(authority),
+        (None, host) => Ok(host.unwrap_or_default()),
+    }
+}

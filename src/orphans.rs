@@ -1,0 +1,53 @@
+//! Whether a plan may replace another without losing sight of live records.
+//!
+//! A route that is renamed, or whose key or scope is made differently, no
+//! longer finds its records: every retry of an earlier request would run again.
+
+use std::fmt;
+
+use crate::model::time::Timestamp;
+use crate::plan::Plan;
+use crate::store::LineageUse;
+
+/// Live records that no route of a plan would find.
+#[derive(Debug)]
+pub struct Orphans(Vec<LineageUse>);
+
+/// Refuses a plan under which live records would be out of reach.
+///
+/// # Errors
+/// [`Orphans`], unless the plan says `abandon_records: true`.
+pub fn check(plan: &Plan, uses: Vec<LineageUse>, now: Timestamp) -> Result<(), Orphans> {
+    if plan.abandon_records {
+        return Ok(());
+    }
+    let reached = |usage: &LineageUse| {
+        plan.router.routes().iter().any(|route| {
+            route.lineage() == usage.lineage || route.formerly.iter().any(|former| former.lineage() == usage.lineage)
+        })
+    };
+    let orphans: Vec<LineageUse> =
+        uses.into_iter().filter(|usage| (usage.open > 0 || usage.live_until > now) && !reached(usage)).collect();
+    if orphans.is_empty() { Ok(()) } else { Err(Orphans(orphans)) }
+}
+
+impl fmt::Display for Orphans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("refused: records of earlier requests would be out of reach, and their retries would run again.")?;
+        for usage in &self.0 {
+            write!(f, "\n  route {}, with the key and scope it had:", usage.route)?;
+            if usage.open > 0 {
+                write!(f, " {} in flight or unknown;", usage.open)?;
+            }
+            let until = i64::try_from(usage.live_until.as_millis()).ok();
+            if let Some(until) = until.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()) {
+                write!(f, " others live until {until}")?;
+            }
+        }
+        f.write_str(
+            "\nKeep the route as it was, say `formerly` on the route that takes its place, wait, or accept the loss with `abandon_records: true`.",
+        )
+    }
+}
+
+impl std::error::Error for Orphans {}

@@ -1,0 +1,255 @@
+//! A destination that does as the test says and counts how often it was made
+//! to act.
+//!
+//! A request that arrived whole is an execution, whatever is answered.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::eventually;
+use super::script::{Script, Step, reply};
+use super::wire::{Fields, Framing, Wire};
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Received {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) fields: Fields,
+    /// The head to the letter.
+    pub(crate) head: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) chunked: bool,
+    /// Counted from 1, over all connections.
+    pub(crate) number: usize,
+}
+
+impl Received {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.fields.get(name)
+    }
+
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.header("idempotency-key")
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+type Behaviour = Box<dyn Fn(&Received) -> Script + Send + Sync>;
+
+struct Shared {
+    behaviour: Behaviour,
+    received: Mutex<Vec<Received>>,
+    connections: AtomicUsize,
+    /// Requests of which only a part came.
+    fragments: AtomicUsize,
+    /// Exchanges that the other side left while the script stalled.
+    abandoned: AtomicUsize,
+    /// Counts up when idle connections are to be closed.
+    close_idle: watch::Sender<usize>,
+}
+
+impl Shared {
+    fn received(&self) -> MutexGuard<'_, Vec<Received>> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) struct Destination {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Destination {
+    /// One that makes something new with every request: 201 and the number.
+    pub(crate) async fn start() -> Self {
+        Self::that(|request| made(request).into()).await
+    }
+
+    /// One that does what `behaviour` says.
+    pub(crate) async fn that(behaviour: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Self {
+        let mut destination = Self::refusing(behaviour).await;
+        destination.open().await;
+        destination
+    }
+
+    /// One that does the first thing with the first request, the second with
+    /// the second, and so on; the last with all that follow.
+    pub(crate) async fn that_does<T: Into<Script>>(scripts: impl IntoIterator<Item = T>) -> Self {
+        let scripts: Vec<Script> = scripts.into_iter().map(Into::into).collect();
+        Self::that(move |request| scripts[(request.number - 1).min(scripts.len() - 1)].clone()).await
+    }
+
+    /// One that does this with the first request, and makes something new with
+    /// every later one.
+    pub(crate) async fn that_first(does: impl Into<Script>) -> Self {
+        let first = does.into();
+        Self::that(move |request| if request.number == 1 { first.clone() } else { made(request).into() }).await
+    }
+
+    /// One whose port is closed until it is opened.
+    pub(crate) async fn refusing(behaviour: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Self {
+        let shared = Shared {
+            behaviour: Box::new(behaviour),
+            received: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            fragments: AtomicUsize::new(0),
+            abandoned: AtomicUsize::new(0),
+            close_idle: watch::Sender::new(0),
+        };
+        let address = super::proxy::free_address();
+        Self { address, shared: Arc::new(shared), accepting: None }
+    }
+
+    /// Begins to accept connections.
+    pub(crate) async fn open(&mut self) {
+        let listener = TcpListener::bind(self.address).await.expect("the port is still free");
+        let shared = Arc::clone(&self.shared);
+        self.accepting = Some(tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                shared.connections.fetch_add(1, Ordering::SeqCst);
+                let shared = Arc::clone(&shared);
+                tokio::spawn(async move { drop(serve(stream, &shared).await) });
+            }
+        }));
+    }
+
+    /// One that accepts connections and reads nothing.
+    pub(crate) async fn deaf() -> Self {
+        let mut destination = Self::refusing(|_| Script::stall()).await;
+        let listener = TcpListener::bind(destination.address).await.expect("the port is still free");
+        let shared = Arc::clone(&destination.shared);
+        destination.accepting = Some(tokio::spawn(async move {
+            let mut held = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                shared.connections.fetch_add(1, Ordering::SeqCst);
+                held.push(stream);
+            }
+        }));
+        destination
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many requests arrived whole.
+    pub(crate) fn executions(&self) -> usize {
+        self.shared.received().len()
+    }
+
+    /// How many requests with this key arrived whole.
+    pub(crate) fn executions_of(&self, key: &str) -> usize {
+        self.shared.received().iter().filter(|request| request.key() == Some(key)).count()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn fragments(&self) -> usize {
+        self.shared.fragments.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn abandoned(&self) -> usize {
+        self.shared.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// The request that arrived last.
+    pub(crate) fn last(&self) -> Received {
+        self.shared.received().last().cloned().expect("a request arrived")
+    }
+
+    /// Waits until so many requests have arrived whole.
+    pub(crate) async fn has_received(&self, count: usize) {
+        eventually(&format!("{count} requests arrived"), async || self.executions() >= count).await;
+    }
+
+    /// Closes every connection on which nothing is going on.
+    pub(crate) fn close_idle_connections(&self) {
+        self.shared.close_idle.send_modify(|times| *times += 1);
+    }
+}
+
+impl Drop for Destination {
+    fn drop(&mut self) {
+        if let Some(accepting) = &self.accepting {
+            accepting.abort();
+        }
+    }
+}
+
+/// The answer of a destination that makes something new with every request.
+pub(crate) fn made(request: &Received) -> super::script::Reply {
+    let number = request.number;
+    reply(201).header("Location", &format!("/made/{number}")).json(&format!(r#"{{"id":{number}}}"#))
+}
+
+/// Serves one connection until either side ends it.
+async fn serve(stream: TcpStream, shared: &Shared) -> io::Result<()> {
+    let mut wire = Wire::new(stream);
+    let mut close_idle = shared.close_idle.subscribe();
+    close_idle.mark_unchanged();
+    loop {
+        tokio::select! {
+            stirred = wire.stirs() => if !stirred? { return Ok(()) },
+            _ = close_idle.changed() => return Ok(()),
+        }
+        let request = match receive(&mut wire).await {
+            Ok(request) => request,
+            Err(error) => {
+                shared.fragments.fetch_add(1, Ordering::SeqCst);
+                return Err(error);
+            }
+        };
+        let request = {
+            let mut received = shared.received();
+            let request = Received { number: received.len() + 1, ..request };
+            received.push(request.clone());
+            request
+        };
+        for step in (shared.behaviour)(&request).0 {
+            match step {
+                Step::Send(bytes) => wire.send(&bytes).await?,
+                Step::Pass(gate) => gate.pass().await,
+                Step::Close => return Ok(()),
+                Step::Reset => {
+                    wire.reset();
+                    return Ok(());
+                }
+                Step::Stall => {
+                    let _ = wire.to_the_end(&mut Vec::new()).await;
+                    shared.abandoned.fetch_add(1, Ordering::SeqCst);
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+async fn receive(wire: &mut Wire) -> io::Result<Received> {
+    let head = wire.head().await?;
+    let framing = head.framing();
+    let mut body = Vec::new();
+    wire.body(framing, &mut body).await?;
+    let mut start = head.start.split(' ').map(str::to_owned);
+    Ok(Received {
+        method: start.next().unwrap_or_default(),
+        target: start.next().unwrap_or_default(),
+        fields: head.fields,
+        head: head.bytes,
+        body,
+        chunked: framing == Framing::Chunked,
+        number: 0,
+    })
+}

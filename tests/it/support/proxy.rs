@@ -1,0 +1,267 @@
+//! The real program, in a folder and on ports of its own.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+use super::answer::Answer;
+use super::client::{Client, Pending};
+use super::config::Config;
+use super::destination::Destination;
+use super::request::{Request, get};
+use super::{eventually, within};
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_onceward");
+
+/// How often a start is tried again because somebody else took the port.
+const STARTS: usize = 5;
+
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    config: Config,
+    folder: TempDir,
+    listen: SocketAddr,
+    admin: SocketAddr,
+    destination: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Proxy {
+    /// A running proxy that guards `/pay`.
+    pub(crate) async fn before(destination: &Destination) -> Self {
+        Self::with(Config::new(), destination).await
+    }
+
+    pub(crate) async fn with(config: Config, destination: &Destination) -> Self {
+        let mut proxy = Self::prepared(config, destination);
+        for _ in 1..STARTS {
+            proxy.spawn();
+            if proxy.stands().await {
+                return proxy;
+            }
+            (proxy.listen, proxy.admin) = (free_address(), free_address());
+            proxy.write_config();
+        }
+        panic!("the proxy does not start:\n{}", proxy.log());
+    }
+
+    /// One that is not started yet.
+    pub(crate) fn prepared(config: Config, destination: &Destination) -> Self {
+        let proxy = Self {
+            config,
+            folder: TempDir::new().expect("a folder for the proxy"),
+            listen: free_address(),
+            admin: free_address(),
+            destination: destination.address(),
+            child: None,
+        };
+        proxy.write_config();
+        proxy
+    }
+
+    fn write_config(&self) {
+        let file = self.config.render(self.listen, self.admin, self.destination);
+        fs::write(self.config_file(), file).expect("the folder takes the configuration");
+    }
+
+    /// Writes another configuration, which the proxy may or may not pick up.
+    pub(crate) fn rewrite_config(&mut self, config: Config) {
+        self.config = config;
+        self.write_config();
+    }
+
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.folder.path().join("onceward.yaml")
+    }
+
+    /// Where the embedded store is.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    fn command(&self) -> Command {
+        let log = File::options().create(true).append(true).open(self.log_file()).expect("the folder takes the log");
+        let mut command = Command::new(PROGRAM);
+        command.arg("serve").arg("--config").arg(self.config_file());
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a file has two handles")).stderr(log);
+        command
+    }
+
+    pub(crate) fn spawn(&mut self) {
+        assert!(self.child.is_none(), "it is running already");
+        self.child = Some(self.command().spawn().expect("the program starts"));
+    }
+
+    /// Waits until it is ready, or has ended because a port was taken.
+    async fn stands(&mut self) -> bool {
+        let mut ended = None;
+        eventually("the proxy is ready", async || {
+            ended = self.child.as_mut().and_then(|child| child.try_wait().expect("our own child"));
+            ended.is_some() || self.is_ready().await
+        })
+        .await;
+        if ended.is_none() {
+            return true;
+        }
+        self.child = None;
+        assert!(self.log().contains("in use"), "the proxy ended at once ({ended:?}):\n{}", self.log());
+        false
+    }
+
+    pub(crate) async fn is_ready(&self) -> bool {
+        if TcpStream::connect(self.admin).await.is_err() {
+            return false;
+        }
+        let mut client = Client::connect(self.admin).await;
+        client.send_what_goes(&get("/readyz").with("Host", &self.admin.to_string()).bytes()).await;
+        client.hear().await.is_some_and(|answer| answer.status == 200)
+    }
+
+    /// Starts it on the folder it has, with the configuration as it is written.
+    pub(crate) async fn start_again(&mut self) {
+        self.spawn();
+        assert!(self.stands().await, "nobody else took the ports meanwhile:\n{}", self.log());
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listen
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(self.listen).await
+    }
+
+    /// Sends a request on a connection of its own and hears the answer.
+    pub(crate) async fn send(&self, request: &Request) -> Answer {
+        self.client().await.ask(request).await
+    }
+
+    /// Sends a request in the background.
+    pub(crate) fn begin(&self, request: &Request) -> Pending {
+        Pending::send(self.listen, request.clone())
+    }
+
+    /// Sends the same request so many times at once.
+    pub(crate) async fn send_at_once(&self, count: usize, request: &Request) -> Vec<Answer> {
+        let pending: Vec<_> = (0..count).map(|_| self.begin(request)).collect();
+        let mut answers = Vec::new();
+        for pending in pending {
+            answers.push(pending.answer().await);
+        }
+        answers
+    }
+
+    /// A number that the proxy counts.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let request = get("/metrics").with("Host", &self.admin.to_string());
+        let text = Client::connect(self.admin).await.ask(&request).await.text();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        value.unwrap_or_else(|| panic!("there is no {name} in\n{text}"))
+    }
+
+    /// Waits until so many duplicates are waiting.
+    pub(crate) async fn has_waiters(&self, count: u64) {
+        eventually(&format!("{count} wait"), async || self.metric("onceward_waiters").await == count).await;
+    }
+
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("it is running");
+        let id = Pid::from_raw(child.id().try_into().expect("a process id")).expect("a process id");
+        kill_process(id, signal).expect("our own child takes signals");
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn term(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Asks it to read its configuration again.
+    pub(crate) fn hup(&self) {
+        self.signal(Signal::HUP);
+    }
+
+    /// Kills it with no chance to say goodbye.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("our own child can be killed");
+            child.wait().expect("our own child ends");
+        }
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) async fn ends(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("it is running");
+        let mut status = None;
+        let wait = eventually("the proxy ends", async || {
+            status = child.try_wait().expect("our own child");
+            status.is_some()
+        });
+        within("the proxy ends", wait).await;
+        status.expect("it has ended")
+    }
+
+    /// Stops it and starts it again on the same folder.
+    pub(crate) async fn restart(&mut self) {
+        self.term();
+        assert!(self.ends().await.success(), "a stop is a success:\n{}", self.log());
+        self.start_again().await;
+    }
+
+    /// Kills it and starts it again on the same folder.
+    pub(crate) async fn crash_and_restart(&mut self) {
+        self.kill();
+        self.start_again().await;
+    }
+
+    /// Everything it has written, over all its runs.
+    pub(crate) fn log(&self) -> String {
+        fs::read(self.log_file()).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
+    }
+
+    /// Waits until it has written this.
+    pub(crate) async fn logs(&self, words: &str) {
+        eventually(&format!("the log says `{words}`"), async || self.log().contains(words)).await;
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- the proxy's log ---\n{}", self.log());
+        }
+    }
+}
+
+/// An address that nobody listens on, out of the range from which the kernel
+/// takes ports by itself.
+pub(crate) fn free_address() -> SocketAddr {
+    const FIRST: u16 = 12_000;
+    const COUNT: u16 = 20_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Runs of the suite side by side begin in different places.
+    let start = std::process::id().wrapping_mul(97) % u32::from(COUNT);
+    for _ in 0..COUNT {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = FIRST + u16::try_from((start + u32::from(step)) % u32::from(COUNT)).unwrap_or_default();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+    panic!("no port is free");
+}
