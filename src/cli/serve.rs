@@ -54,7 +54,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TEMPLATE")]
     scope: Option<String>,
     /// Wait that long for another process to give up the embedded folder, such as 60s
-    #[arg(long, value_name = "DURATION", value_parser = config::units::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = config::duration)]
     takeover: Option<Duration>,
     #[command(flatten)]
     logging: Logging,

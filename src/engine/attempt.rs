@@ -30,6 +30,8 @@ pub(super) struct Attempt {
     pub(super) client: Client,
     /// The end of the exchange, whatever happens.
     pub(super) deadline: Instant,
+    /// Whether the client was told already that its answer did not come in time.
+    is_late: bool,
     /// Counts the attempt as in flight.
     in_flight: Option<Ticket>,
 }
@@ -68,6 +70,7 @@ impl Engine {
             over_doubt: claim.over_doubt,
             seat: Some(seat),
             client,
+            is_late: false,
             in_flight: Some(in_flight),
         };
         let mut fresh = false;
@@ -123,9 +126,12 @@ impl Attempt {
     async fn listen(mut self, claim: LateClaim, mut exchange: Exchange, patience: Duration) {
         self.settle_doubt(&claim, DoubtReason::TimedOut).await;
         self.tell_unknown(&claim, Met::TimedOut);
-        // From here on the flight belongs to whatever comes after.
+        // From here on the flight belongs to whatever comes after, and only a
+        // listener is left of this attempt.
         self.seat = None;
         self.in_flight = None;
+        self.is_late = true;
+        self.request.forget_body();
         match self.head(&mut exchange, patience).await {
             Head::Answered(inbound) => {
                 tracing::info!(record = %claim.id, status = inbound.status.as_u16(), "a late answer arrived");
@@ -186,7 +192,7 @@ impl Attempt {
 
     /// Writes what was learned; nobody is woken yet.
     pub(super) async fn write(&mut self, claim: &LateClaim, settlement: Settlement) -> Written {
-        self.engine.metrics.attempt_ended(&settlement);
+        self.engine.metrics.attempt_ended(&settlement, self.is_late);
         self.engine.settle(claim, settlement, &mut self.seat).await
     }
 

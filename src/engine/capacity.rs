@@ -55,6 +55,13 @@ impl Ticket {
         }
     }
 
+    /// Gives `less` back.
+    pub fn shrink(&mut self, less: u64) {
+        let less = less.min(self.amount);
+        self.gauge.0.fetch_sub(less, Ordering::AcqRel);
+        self.amount -= less;
+    }
+
     /// Takes `more`, whatever the total.
     pub fn grow(&mut self, more: u64) {
         self.gauge.0.fetch_add(more, Ordering::AcqRel);
@@ -95,6 +102,10 @@ mod tests {
         assert_eq!(gauge.taken(), 10);
         first.grow(5);
         assert_eq!(gauge.taken(), 15);
+        first.shrink(3);
+        assert_eq!(gauge.taken(), 12);
+        first.shrink(u64::MAX);
+        assert_eq!(gauge.taken(), 0);
         drop(first);
         assert_eq!(gauge.taken(), 0);
         assert!(gauge.try_take(u64::MAX, u64::MAX).is_some());

@@ -40,6 +40,10 @@ enum End {
 impl Attempt {
     /// Takes an answer whose head is whole, to its end.
     pub(super) async fn receive(mut self, claim: LateClaim, inbound: Inbound) {
+        if inbound.status.is_informational() {
+            // A switch of protocols that nobody asked for is no answer.
+            return self.doubt(&claim, DoubtReason::MalformedAnswer, Met::Lost).await;
+        }
         let policy = &self.request.route.policy;
         let patience_asked = inbound.headers.contains_key(header::RETRY_AFTER);
         let verdict = policy.statuses.verdict(inbound.status, patience_asked);

@@ -166,8 +166,11 @@ impl State {
     fn forget_what_all_have_read(&mut self) {
         let slowest = self.followers.values().map(|reading| reading.next).min();
         let keep_from = slowest.unwrap_or(self.dropped + self.chunks.len());
-        while self.dropped < keep_from && self.chunks.pop_front().is_some() {
+        while self.dropped < keep_from
+            && let Some(chunk) = self.chunks.pop_front()
+        {
             self.dropped += 1;
+            self.memory.shrink(chunk.len() as u64);
         }
     }
 

@@ -77,6 +77,12 @@ impl Forward {
 }
 
 impl Guarded {
+    /// Gives the memory of a body back that has been sent.
+    pub(crate) fn forget_body(&mut self) {
+        self.forward.body = Bytes::new();
+        self.memory.shrink(u64::MAX);
+    }
+
     /// The request for one attempt on `candidate`'s record.
     pub(crate) fn outbound(&self, candidate: &Candidate) -> Outbound {
         let mut outbound = self.forward.outbound();

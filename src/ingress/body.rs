@@ -149,6 +149,13 @@ pub struct Bounds {
     pub memory: u64,
     /// Longest pause between two chunks.
     pub idle: Duration,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub awaits_continue: bool,
+}
+
+/// Whether a client waits for `100 Continue` (RFC 9110, section 10.1.1).
+pub fn awaits_continue(headers: &HeaderMap) -> bool {
+    headers.get(http::header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 /// Reads a request's body whole, and takes memory for it.
@@ -160,11 +167,11 @@ pub struct Bounds {
 pub async fn read_whole(mut body: Incoming, bounds: Bounds, memory: &Gauge) -> Result<(Bytes, Ticket), Problem> {
     let declared = body.size_hint().exact().unwrap_or(0);
     if declared > bounds.limit {
-        drain(body);
+        drain(body, bounds.awaits_continue);
         return Err(body_too_large(bounds.limit));
     }
     let Some(mut ticket) = memory.try_take(declared, bounds.memory) else {
-        drain(body);
+        drain(body, bounds.awaits_continue);
         return Err(overloaded());
     };
     let mut whole = Gathered::default();
@@ -178,11 +185,11 @@ pub async fn read_whole(mut body: Incoming, bounds: Bounds, memory: &Gauge) -> R
                 let Ok(chunk) = frame.into_data() else { continue };
                 let total = whole.length + chunk.len() as u64;
                 if total > bounds.limit {
-                    drain(body);
+                    drain(body, false);
                     return Err(body_too_large(bounds.limit));
                 }
                 if total > declared && !ticket.try_grow(chunk.len() as u64, bounds.memory) {
-                    drain(body);
+                    drain(body, false);
                     return Err(overloaded());
                 }
                 whole.add(chunk);
@@ -220,8 +227,11 @@ impl Gathered {
 /// Reads and drops what is left of a body, within bounds, while the answer is
 /// on its way: a connection that is closed over unread data is reset, and the
 /// reset can overtake the answer.
-pub fn drain(mut body: Incoming) {
-    if body.is_end_stream() {
+///
+/// A client that waits for `100 Continue` has not sent its body, and asking for
+/// it now would be a lie.
+pub fn drain(mut body: Incoming, awaits_continue: bool) {
+    if body.is_end_stream() || awaits_continue {
         return;
     }
     tokio::spawn(async move {

@@ -77,7 +77,7 @@ impl Ingress {
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_headers(MAX_HEADERS)
-            .max_buf_size(limits.header_bytes.max(8 << 10))
+            .max_header_size(limits.header_bytes)
             // A client that shuts down its sending side still wants its answer.
             .half_close(true)
             .preserve_header_case(plan.preserves_header_case())

@@ -11,7 +11,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use super::body::{ClientBody, Watched, drain};
+use super::body::{ClientBody, Watched, awaits_continue, drain};
 use super::problem::{Code, Problem, overloaded};
 use super::{Ingress, Peer, forward};
 use crate::destination::headers::{keep_end_to_end, nominated};
@@ -34,7 +34,8 @@ impl Ingress {
         destination: &Arc<DestinationPlan>,
     ) -> Result<Response<ClientBody>, Problem> {
         let Some(_in_flight) = self.engine.capacity.in_flight.try_take(1, plan.limits.in_flight as u64) else {
-            drain(request.into_body());
+            let waits = awaits_continue(request.headers());
+            drain(request.into_body(), waits);
             return Err(overloaded());
         };
         let (mut head, body) = request.into_parts();

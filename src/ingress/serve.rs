@@ -8,7 +8,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::body::{Bounds, ClientBody, drain, read_whole};
+use super::body::{Bounds, ClientBody, awaits_continue, drain, read_whole};
 use super::extract::{self, Extracted};
 use super::problem::{Code, Problem, key_missing, shutting_down};
 use super::{Ingress, Peer, forward, respond};
@@ -45,7 +45,7 @@ impl Ingress {
                 problem.response(&plan, noted.route.is_some())
             }
         };
-        if self.engine.stopping.draining.is_cancelled() {
+        if self.engine.stopping.draining.is_cancelled() || noted.code == Some(Code::RequestTimeout) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         self.note(&noted, &method, response.status().as_u16(), started);
@@ -123,6 +123,7 @@ impl Ingress {
             limit: plan.limits.request_body,
             memory: plan.limits.memory,
             idle: route.destination.body_idle_timeout,
+            awaits_continue: awaits_continue(&parts.headers),
         };
         let (body, memory) = read_whole(body, bounds, &self.engine.capacity.memory).await?;
         let forward = forward_of(&parts, &body, host, peer, &route)?;
@@ -193,7 +194,8 @@ impl Ingress {
 
 /// Refuses a request whose body was not read.
 fn refuse(request: Request<Incoming>, problem: Problem) -> Problem {
-    drain(request.into_body());
+    let waits = awaits_continue(request.headers());
+    drain(request.into_body(), waits);
     problem
 }
 

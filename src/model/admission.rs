@@ -192,3 +192,6 @@ fn lease(offer: &Offer) -> Lease {
 fn attempt(offer: &Offer, number: u32, now: Timestamp) -> Attempt {
     Attempt { number, id: offer.attempt_id, node: offer.node, started_at: now, ended: None }
 }
+
+#[cfg(test)]
+mod tests;

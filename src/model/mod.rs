@@ -7,6 +7,7 @@
 
 pub mod admission;
 pub mod canonical;
+pub mod codec;
 pub mod fingerprint;
 pub mod key;
 pub mod outcome;

@@ -532,3 +532,6 @@ impl Record {
         self.attempts.push(attempt);
     }
 }
+
+#[cfg(test)]
+mod tests;

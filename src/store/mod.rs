@@ -22,6 +22,7 @@
 //! One suite, [`conformance`], holds every store to this.
 
 mod census;
+pub mod embedded;
 pub mod memory;
 
 use std::pin::Pin;

@@ -134,12 +134,16 @@ impl Metrics {
         self.attempts.inc();
     }
 
-    /// Counts an attempt by what its end makes certain.
-    pub fn attempt_ended(&self, settlement: &Settlement) {
-        let certainty = match settlement {
-            Settlement::Complete(_) => "answered",
-            Settlement::Release(_) => "not_acted_on",
-            Settlement::Doubt(_) => "unknown",
+    /// Counts an attempt by what its end makes certain. A late end is counted
+    /// apart: its attempt was counted as unknown before.
+    pub fn attempt_ended(&self, settlement: &Settlement, late: bool) {
+        let certainty = match (settlement, late) {
+            (Settlement::Complete(_), false) => "answered",
+            (Settlement::Release(_), false) => "not_acted_on",
+            (Settlement::Doubt(_), false) => "unknown",
+            (Settlement::Complete(_), true) => "answered_late",
+            (Settlement::Release(_), true) => "not_acted_on_late",
+            (Settlement::Doubt(_), true) => return,
         };
         self.attempts_ended.get_or_create(&Certainty { certainty }).inc();
     }

@@ -9,6 +9,7 @@ use std::fmt;
 /// hold bytes of the body, so an error may be logged whatever the body carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "`at` and `limit` are bytes, as said above")]
 pub enum NotCanonical {
     /// The content is not JSON as RFC 8259 writes it.
     Syntax { at: usize },

@@ -95,7 +95,10 @@ pub enum Applied {
     Multipart,
     /// As bytes. With [`BodyKind::Auto`], `fallback` says what kept the body from
     /// being decoded, or from being understood as its media type says.
-    Raw { fallback: Option<NotCanonical> },
+    Raw {
+        /// What kept it from being more, if anything did.
+        fallback: Option<NotCanonical>,
+    },
     /// Not at all.
     None,
 }

@@ -124,6 +124,15 @@ impl Destination {
         }));
     }
 
+    /// Closes the port, and with it the connections on which nothing goes on.
+    pub(crate) async fn shut(&mut self) {
+        if let Some(accepting) = self.accepting.take() {
+            accepting.abort();
+            assert!(accepting.await.is_err_and(|error| error.is_cancelled()));
+        }
+        self.close_idle_connections();
+    }
+
     /// One that accepts connections and reads nothing.
     pub(crate) async fn deaf() -> Self {
         let mut destination = Self::refusing(|_| Script::stall()).await;

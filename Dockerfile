@@ -1,0 +1,16 @@
+# Two stages: one that builds, one that only has the program.
+FROM rust:1-bookworm AS build
+WORKDIR /src
+COPY Cargo.toml Cargo.lock rust-toolchain.toml ./
+COPY src src
+RUN cargo build --release --locked --bin onceward
+
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /src/target/release/onceward /usr/local/bin/onceward
+# The records live here: mount a volume, or every restart forgets them.
+VOLUME /data
+WORKDIR /data
+USER nonroot
+EXPOSE 8080 8081
+ENTRYPOINT ["/usr/local/bin/onceward"]
+CMD ["serve", "--config", "/etc/onceward/onceward.yaml"]

@@ -1,0 +1,147 @@
+//! Well-formed fields → a [`Plan`]: everything that takes more than one field
+//! to judge.
+//!
+//! Nothing stops at the first finding. A part that cannot be compiled is left
+//! out, the rest is still looked at, and only a configuration without an error
+//! becomes a plan.
+
+mod destination;
+mod policy;
+mod routes;
+mod statuses;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::fields::Fields;
+use super::finding::{At, Report};
+use super::value::Value;
+use super::{schema, warnings};
+use crate::plan::route::Router;
+use crate::plan::{AdminPlan, Limits, Plan, Secret, StorePlan, Sync};
+
+/// Compiles a file. Relative paths are taken from `base`. `None` if the report
+/// has an error.
+pub(super) fn compile(mut file: Fields, base: &Path, report: &mut Report) -> Option<Plan> {
+    // Kept apart: what nobody wrote has to be a route's own default.
+    let defaults = take_defaults(&mut file);
+    file.complete(report);
+    let listen = listen(&file, report);
+    let admin = admin(&file, &listen, report);
+    let store = store(&file, base, report);
+    let limits = limits(&file);
+    let destination = destination::compile(file.fields("destination"), &listen, report).map(Arc::new);
+    let routes = routes::compile(&file, &defaults, destination.as_ref(), &listen, report);
+    warnings::file(&file, report);
+
+    let problem_headers = match file.get("problem_headers").map(|given| &given.value) {
+        Some(Value::Headers(headers)) => headers.clone(),
+        _ => Vec::new(),
+    };
+    Some(Plan {
+        listen: listen.into_iter().map(|(address, _)| address).collect(),
+        admin: admin?,
+        router: Router::new(routes?),
+        destination: destination?,
+        store: store?,
+        limits: limits?,
+        shutdown_grace: file.duration("shutdown_grace")?,
+        problem_headers,
+        problem_type_base: file.text("problem_type_base").map(str::to_owned),
+        abandon_records: file.boolean("abandon_records")?,
+    })
+}
+
+fn take_defaults(file: &mut Fields) -> Fields {
+    match file.given.remove("defaults").map(|given| given.value) {
+        Some(Value::Object(defaults)) => defaults,
+        _ => Fields::empty(&schema::DEFAULTS, file.at("defaults")),
+    }
+}
+
+/// The addresses, and where each was written. Port 0 is a different port each
+/// time it is asked for.
+fn listen(file: &Fields, report: &mut Report) -> Vec<(SocketAddr, At)> {
+    let mut addresses: Vec<(SocketAddr, At)> = Vec::new();
+    for listener in file.list("listen") {
+        let Value::Object(fields) = &listener.value else {
+            continue;
+        };
+        let mut fields = fields.clone();
+        fields.complete(report);
+        let at = fields.at("address");
+        let Some(Value::Address(address)) = fields.get("address").map(|given| &given.value) else {
+            continue;
+        };
+        if let Some((_, first)) = addresses.iter().find(|(other, _)| other == address && address.port() != 0) {
+            report.error(&at, format!("this address is listened on already, {}", first.origin.in_words()));
+        }
+        addresses.push((*address, at));
+    }
+    addresses
+}
+
+fn admin(file: &Fields, listen: &[(SocketAddr, At)], report: &mut Report) -> Option<Option<AdminPlan>> {
+    let admin = file.fields("admin")?;
+    let at = admin.at("address");
+    let token = admin.text("token").map(|token| Secret::new(token.to_owned()));
+    match admin.get("address")?.value {
+        Value::Off => Some(None),
+        Value::Address(address) => {
+            if let Some((_, first)) = listen.iter().find(|(other, _)| *other == address && address.port() != 0) {
+                report.error(&at, format!("this address is listened on already, {}", first.origin.in_words()));
+            }
+            if token.is_none() && !address.ip().to_canonical().is_loopback() {
+                report.error(
+                    &at,
+                    "an address off loopback needs `admin.token`: whoever reaches it can read and resolve records",
+                );
+            }
+            Some(Some(AdminPlan { address, token }))
+        }
+        _ => None,
+    }
+}
+
+fn store(file: &Fields, base: &Path, report: &mut Report) -> Option<StorePlan> {
+    let store = file.fields("store")?;
+    match (store.fields("embedded"), store.fields("memory")) {
+        (Some(_), Some(_)) => {
+            report.error(&store.at("memory"), "there is exactly one store; take this one or `embedded` out");
+            None
+        }
+        (None, Some(memory)) => Some(StorePlan::Memory { capacity: memory.number("capacity")? }),
+        (Some(embedded), None) => embedded_store(embedded, base),
+        (None, None) => {
+            let mut embedded = Fields::empty(&schema::EMBEDDED, store.at("embedded"));
+            embedded.complete(report);
+            embedded_store(&embedded, base)
+        }
+    }
+}
+
+fn embedded_store(embedded: &Fields, base: &Path) -> Option<StorePlan> {
+    let sync = match embedded.word("sync")? {
+        "always" => Sync::Always,
+        "never" => Sync::Never,
+        _ => Sync::Group,
+    };
+    Some(StorePlan::Embedded { path: base.join(embedded.text("path")?), sync })
+}
+
+fn limits(file: &Fields) -> Option<Limits> {
+    let limits = file.fields("limits")?;
+    Some(Limits {
+        request_body: limits.number("request_body")?,
+        response_body: limits.number("response_body")?,
+        header_bytes: limits.count("header_bytes")?,
+        connections: limits.count("connections")?,
+        in_flight: limits.count("in_flight")?,
+        waiters: limits.count("waiters")?,
+        waiters_per_record: limits.count("waiters_per_record")?,
+        memory: limits.number("memory")?,
+        unknown_per_scope: limits.number("unknown_per_scope")?,
+        unknown_per_route: limits.number("unknown_per_route")?,
+    })
+}

@@ -1,0 +1,250 @@
+//! The table: every field of every object, once.
+//!
+//! Unknown fields, wrong types, defaults, the JSON Schema and the test that
+//! holds `config.example.yaml` complete are all read from here. A default is
+//! written as it would be in the file, and goes the same way through the
+//! program as one that was. Names that this version knows and cannot serve yet
+//! are here too, so that they are refused as what they are.
+
+mod route;
+
+use std::time::Duration;
+
+use self::route::ROUTE;
+pub(super) use self::route::{DEFAULTS, STATUSES};
+use super::kind::{Field, Form, Kind, Object, Stage};
+
+const ZERO: Duration = Duration::ZERO;
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_hours(1);
+const WEEK: Duration = Duration::from_hours(7 * 24);
+/// Ten years: longer than anything is kept, and far from where times overflow.
+const DECADE: Duration = Duration::from_hours(3650 * 24);
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+const fn up_to(max: Duration) -> Kind {
+    Kind::Duration { min: MILLISECOND, max, off: false }
+}
+
+const fn zero_up_to(max: Duration) -> Kind {
+    Kind::Duration { min: ZERO, max, off: false }
+}
+
+const fn second_up_to(max: Duration) -> Kind {
+    Kind::Duration { min: SECOND, max, off: false }
+}
+
+const fn count(max: u64) -> Kind {
+    Kind::Integer { min: 1, max }
+}
+
+/// The file.
+pub(super) static FILE: Object = Object {
+    name: "file",
+    groups: &[&[
+        Field::required("version", Kind::Integer { min: 1, max: 1 }, "The version of this format."),
+        Field::new(
+            "listen",
+            Kind::OneOrList(&Kind::Object(&LISTEN)),
+            Some("{}"),
+            "Where clients connect: one, or a list.",
+        ),
+        Field::new("admin", Kind::Object(&ADMIN), Some("{}"), "Health, metrics, records, console."),
+        Field::required("destination", Kind::Object(&DESTINATION), "The API behind the proxy; also per route."),
+        Field::new("store", Kind::Object(&STORE), Some("{}"), "Where records are kept: exactly one of these."),
+        Field::new("limits", Kind::Object(&LIMITS), Some("{}"), "Bounds on what the proxy takes in; all above zero."),
+        Field::new(
+            "shutdown_grace",
+            zero_up_to(HOUR),
+            Some("25s"),
+            "How long exchanges may take to finish after a stop was asked for.",
+        ),
+        Field::new("problem_headers", Kind::Headers, Some("{}"), "Fixed headers added to problems, such as CORS ones."),
+        Field::new(
+            "problem_type_base",
+            Kind::Text(Form::UriPrefix),
+            None,
+            "What problem types begin with instead of `urn:onceward:problem:`.",
+        ),
+        Field::new(
+            "abandon_records",
+            Kind::Bool,
+            Some("false"),
+            "Whether routes that still have live records may be removed or re-identified.",
+        ),
+        Field::later("notify", "Whom to tell about unknown outcomes."),
+        Field::new(
+            "defaults",
+            Kind::Object(&DEFAULTS),
+            Some("{}"),
+            "Any route policy, for all routes without their own.",
+        ),
+        Field::new(
+            "routes",
+            Kind::List { of: &Kind::Object(&ROUTE), may_be_empty: true },
+            Some("[]"),
+            "What is guarded; everything else passes through.",
+        ),
+    ]],
+};
+
+static LISTEN: Object = Object {
+    name: "listen",
+    groups: &[&[
+        Field::new(
+            "address",
+            Kind::Text(Form::Address { off: false }),
+            Some("127.0.0.1:8080"),
+            "The address to listen on.",
+        ),
+        Field::later("tls", "Certificate, key and client CA."),
+        Field::later("proxy_protocol", "Peers that send the PROXY protocol."),
+        Field::later("trust_forwarded", "Peers whose X-Forwarded headers are believed."),
+    ]],
+};
+
+static ADMIN: Object = Object {
+    name: "admin",
+    groups: &[&[
+        Field::new(
+            "address",
+            Kind::Text(Form::Address { off: true }),
+            Some("127.0.0.1:8081"),
+            "The address of the admin API; `off` for none.",
+        ),
+        Field::new("token", Kind::Text(Form::Secret), None, "What callers have to present; required off loopback."),
+    ]],
+};
+
+static DESTINATION: Object = Object {
+    name: "destination",
+    groups: &[&[
+        Field::required("url", Kind::Text(Form::Url), "Where requests go; a path is put in front of theirs."),
+        Field::later("tls", "CA, certificate and key."),
+        Field {
+            name: "http2",
+            kind: Kind::Bool,
+            default: Some("false"),
+            required: false,
+            stage: Stage::OnlyFalse,
+            doc: "HTTP/2 by prior knowledge.",
+        },
+        Field::new("connect_timeout", up_to(HOUR), Some("2s"), "For a connection to stand."),
+        Field::new("response_timeout", up_to(WEEK), Some("60s"), "From the connection's grant to the response head."),
+        Field::new(
+            "late_answer",
+            zero_up_to(WEEK),
+            Some("5m"),
+            "How long it is still listened to after the client was told 504.",
+        ),
+        Field::new("body_idle_timeout", up_to(WEEK), Some("60s"), "Between two body chunks, either way."),
+        Field::new("attempt_timeout", up_to(WEEK), Some("1h"), "The end of any exchange."),
+        Field::new(
+            "keep_alive",
+            Kind::Duration { min: MILLISECOND, max: HOUR, off: true },
+            Some("4s"),
+            "Idle pooled connections; `off`; a `Keep-Alive: timeout` of the destination is honoured.",
+        ),
+        Field::new("preserve_host", Kind::Bool, Some("false"), "Whether the client's Host goes on."),
+        Field::new(
+            "preserve_header_case",
+            Kind::Bool,
+            Some("false"),
+            "Whether the client's spelling of header names goes on.",
+        ),
+    ]],
+};
+
+static STORE: Object = Object {
+    name: "store",
+    groups: &[&[
+        Field::new("embedded", Kind::Object(&EMBEDDED), None, "A folder of this process alone; the default."),
+        Field::later("redis", "A Redis or Valkey that several nodes share."),
+        Field::new(
+            "memory",
+            Kind::Object(&MEMORY),
+            None,
+            "Process memory, for tests; refuses new claims when full, never evicts a live record.",
+        ),
+        Field::later("seal", "Keys that encrypt what must be kept secret."),
+    ]],
+};
+
+/// The default store; its fields have defaults of their own.
+pub(super) static EMBEDDED: Object = Object {
+    name: "embedded",
+    groups: &[&[
+        Field::new("path", Kind::Text(Form::Path), Some("./onceward-data"), "The folder, relative to this file."),
+        Field::new(
+            "sync",
+            Kind::Word(&[("group", Stage::Here), ("always", Stage::Here), ("never", Stage::Here)]),
+            Some("group"),
+            "When a write is durable: after a shared fsync (group), one of its own (always), none (never).",
+        ),
+    ]],
+};
+
+static MEMORY: Object = Object {
+    name: "memory",
+    groups: &[&[Field::new("capacity", Kind::Size { min: 1, max: 1024 * GIB }, Some("64MiB"), "Bytes of records.")]],
+};
+
+static LIMITS: Object = Object {
+    name: "limits",
+    groups: &[&[
+        Field::new(
+            "request_body",
+            Kind::Size { min: 1, max: GIB },
+            Some("1MiB"),
+            "Largest body of a guarded request; over it 413 `body-too-large`.",
+        ),
+        Field::new(
+            "response_body",
+            Kind::Size { min: 1, max: GIB },
+            Some("8MiB"),
+            "Largest body that is stored; a larger one is delivered once.",
+        ),
+        Field::new("header_bytes", Kind::Size { min: KIB, max: MIB }, Some("64KiB"), "Largest request head."),
+        Field::new("connections", count(1_000_000), Some("10000"), "Client connections."),
+        Field::new("in_flight", count(1_000_000), Some("10000"), "Requests on their way to a destination."),
+        Field::new("waiters", count(1_000_000), Some("10000"), "Duplicates waiting for the first one's answer."),
+        Field::new("waiters_per_record", count(1_000_000), Some("1000"), "The same, for one record."),
+        Field::new(
+            "memory",
+            Kind::Size { min: 1, max: 1024 * GIB },
+            Some("256MiB"),
+            "Buffered bodies; over it 503 `overloaded` before any claim.",
+        ),
+        Field::new(
+            "unknown_per_scope",
+            count(1_000_000_000),
+            Some("1000"),
+            "Unknown records of one scope; over it 503 `overloaded` for new keys.",
+        ),
+        Field::new(
+            "unknown_per_route",
+            count(1_000_000_000),
+            Some("100000"),
+            "Unknown records of one route; over it 503 `overloaded` for new keys.",
+        ),
+    ]],
+};
+
+/// Every object, the file first, each once.
+pub(super) fn objects() -> Vec<&'static Object> {
+    let mut objects: Vec<&'static Object> = vec![&FILE];
+    let mut next = 0;
+    while let Some(object) = objects.get(next).copied() {
+        for inner in object.fields().filter_map(|field| field.kind.object()) {
+            if !objects.iter().any(|known| known.name == inner.name) {
+                objects.push(inner);
+            }
+        }
+        next += 1;
+    }
+    objects
+}

@@ -1,0 +1,114 @@
+//! What is allowed and likely to hurt.
+
+use std::time::Duration;
+
+use http::Method;
+
+use super::fields::Fields;
+use super::finding::Report;
+use super::units::{show_duration, show_size};
+use super::value::Value;
+use crate::model::canonical::BodyKind;
+use crate::plan::policy::{OnStoreError, OnUnknown};
+use crate::plan::route::Route;
+
+/// Below this, a queue that redelivers after its pause finds the key forgotten.
+const SHORT_RETENTION: Duration = Duration::from_hours(1);
+
+/// Warns about the file as a whole; its fields are complete.
+pub(super) fn file(file: &Fields, report: &mut Report) {
+    if let Some(Value::List(routes)) = file.get("routes").map(|given| &given.value)
+        && routes.is_empty()
+        && !report.has_errors()
+    {
+        report.warning(&file.at("routes"), "there are no routes, so nothing is guarded");
+    }
+    if let Some(store) = file.fields("store") {
+        if store.fields("memory").is_some() && store.fields("embedded").is_none() {
+            let message = "records are forgotten when the process ends; a retry after that runs again";
+            report.warning(&store.at("memory"), message);
+        }
+        if let Some(embedded) = store.fields("embedded")
+            && embedded.word("sync") == Some("never")
+        {
+            report
+                .warning(&embedded.at("sync"), "a power cut forgets the latest claims; a retry after that runs again");
+        }
+    }
+    if let Some(limits) = file.fields("limits")
+        && let (Some(memory), Some(body)) = (limits.number("memory"), limits.number("request_body"))
+        && memory < body
+    {
+        let message = format!(
+            "{} cannot hold one body of `request_body` ({}); such requests always get 503 `overloaded`",
+            show_size(memory),
+            show_size(body)
+        );
+        report.warning(&limits.at("memory"), message);
+    }
+}
+
+/// Warns about one route, compiled out of these complete fields.
+pub(super) fn route(fields: &Fields, route: &Route, report: &mut Report) {
+    lifetimes(fields, route, report);
+    identity(fields, route, report);
+    let policy = &route.policy;
+    if policy.on_unknown == OnUnknown::Forward && policy.forward_key.is_none() {
+        let message = "retries of an unknown outcome are sent again, and without `forward_key` the destination knows the key only \
+                       if it reads what the client sent; does it?";
+        report.warning(&fields.at("on_unknown"), message);
+    }
+    if policy.on_store_error == OnStoreError::Bypass {
+        report.warning(&fields.at("on_store_error"), "while the store cannot be reached, retries are sent again");
+    }
+    if policy.unknown_retention.is_some() {
+        let message =
+            "an unknown outcome is forgotten after that, and then the guard, undecided; a retry after both runs again";
+        report.warning(&fields.at("unknown_retention"), message);
+    }
+    let safe = route
+        .methods
+        .iter()
+        .find(|method| matches!(**method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE));
+    if let Some(method) = safe {
+        let message = format!("{method} is a read; guarded, it needs a key and gets old answers");
+        report.warning(&fields.at("methods"), message);
+    }
+}
+
+fn lifetimes(fields: &Fields, route: &Route, report: &mut Report) {
+    let policy = &route.policy;
+    let retention = show_duration(policy.retention);
+    for (name, other) in [("wait", policy.wait), ("destination.response_timeout", route.destination.response_timeout)] {
+        if policy.retention < other {
+            let message = format!(
+                "{retention} is shorter than `{name}` ({}); a retry can come when the answer is gone already",
+                show_duration(other)
+            );
+            report.warning(&fields.at("retention"), message);
+        }
+    }
+    if policy.guard.is_zero() && policy.retention < SHORT_RETENTION {
+        let message = format!("with a retention of {retention} and no guard, a retry later than that runs again");
+        report.warning(&fields.at("guard"), message);
+    }
+}
+
+fn identity(fields: &Fields, route: &Route, report: &mut Report) {
+    let policy = &route.policy;
+    if policy.scope.references().next().is_none() {
+        let message = "every caller shares keys: one that sends another's key gets the other's stored answer";
+        report.warning(&fields.at("scope"), message);
+    }
+    let Some(fingerprint) = fields.fields("fingerprint") else {
+        return;
+    };
+    let body = policy.fingerprint.body;
+    if body == BodyKind::None {
+        let message = "the body does not count: a different body under the same key gets the first one's answer";
+        report.warning(&fingerprint.at("body"), message);
+    }
+    if !policy.fingerprint.ignore.is_empty() && !matches!(body, BodyKind::Auto | BodyKind::Json) {
+        report.warning(&fingerprint.at("ignore"), "it has no effect: pointers are for `body: auto` and `body: json`");
+    }
+}
