@@ -21,8 +21,19 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "model", "plan", "config", "clock", "entropy", "store", "destination", "engine", "ingress", "admin", "orphans",
-            "ledger", "telemetry",
+            "model",
+            "plan",
+            "config",
+            "clock",
+            "entropy",
+            "store",
+            "destination",
+            "engine",
+            "ingress",
+            "admin",
+            "orphans",
+            "ledger",
+            "telemetry",
         ],
     ),
 ];
@@ -57,7 +68,9 @@ fn code(text: &str) -> String {
 }
 
 fn is_test(path: &Path) -> bool {
-    path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests.rs" || part.as_os_str() == "conformance.rs")
+    path.components().any(|part| {
+        part.as_os_str() == "tests" || part.as_os_str() == "tests.rs" || part.as_os_str() == "conformance.rs"
+    })
 }
 
 #[test]
@@ -82,7 +95,12 @@ fn rooms_do_not_mention_what_is_not_theirs() {
     for (room, banned) in MUST_NOT_MENTION {
         for (path, text) in sources(room).into_iter().filter(|(path, _)| !is_test(path)) {
             let code = code(&text);
-            wrong.extend(banned.iter().filter(|word| code.contains(*word)).map(|word| format!("{} mentions {word}", path.display())));
+            wrong.extend(
+                banned
+                    .iter()
+                    .filter(|word| code.contains(*word))
+                    .map(|word| format!("{} mentions {word}", path.display())),
+            );
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -49,7 +49,13 @@ impl Admin {
     /// An admin side for `engine`, as `plan` allows it. `bound` is the address
     /// it really listens on.
     pub fn new(engine: Engine, plan: AdminPlan, bound: SocketAddr) -> Self {
-        let names = [plan.address.ip().to_string(), bound.ip().to_string(), "localhost".into(), "127.0.0.1".into(), "[::1]".into()];
+        let names = [
+            plan.address.ip().to_string(),
+            bound.ip().to_string(),
+            "localhost".into(),
+            "127.0.0.1".into(),
+            "[::1]".into(),
+        ];
         let ports = [plan.address.port(), bound.port()];
         let with_port = names.iter().flat_map(|name| ports.iter().map(move |port| format!("{name}:{port}")));
         let hosts = with_port.chain(names.iter().cloned()).collect();
@@ -70,7 +76,8 @@ impl Admin {
                     let admin = self.clone();
                     let stop = stop.clone();
                     tokio::spawn(async move {
-                        let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(admin.answer(&request))));
+                        let service =
+                            service_fn(|request| std::future::ready(Ok::<_, Infallible>(admin.answer(&request))));
                         let connection = http1::Builder::new()
                             .timer(TokioTimer::new())
                             .header_read_timeout(HEAD_TIMEOUT)
@@ -111,7 +118,9 @@ impl Admin {
         }
         match &*self.health.borrow() {
             Health::Ready => text(StatusCode::OK, "ready\n"),
-            Health::Failed(why) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("the store does not accept writes: {why}\n")),
+            Health::Failed(why) => {
+                text(StatusCode::SERVICE_UNAVAILABLE, &format!("the store does not accept writes: {why}\n"))
+            }
         }
     }
 
@@ -153,7 +162,11 @@ impl Access {
         }
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
         if let Some(origin) = headers.get(ORIGIN) {
-            let own = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host.to_ascii_lowercase());
+            let own = origin
+                .to_str()
+                .ok()
+                .and_then(|origin| origin.split_once("://"))
+                .map(|(_, host)| host.to_ascii_lowercase());
             if own.as_deref() != Some(host.as_str()) {
                 return forbidden("a page of another origin may not ask\n");
             }
@@ -170,7 +183,9 @@ impl Access {
                 }
             }
             None if self.hosts.contains(&host) => Ok(()),
-            None => forbidden("without a token the Host must be the configured address, localhost, 127.0.0.1 or [::1]\n"),
+            None => {
+                forbidden("without a token the Host must be the configured address, localhost, 127.0.0.1 or [::1]\n")
+            }
         }
     }
 }

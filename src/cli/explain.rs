@@ -20,7 +20,9 @@ use crate::plan::template::Source;
 
 /// Explain which route, key, scope, fingerprint and policy would apply to a request
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  onceward explain --config onceward.yaml -X POST -H 'Idempotency-Key: k-1' -H 'Content-Type: application/json' -d '{\"sku\":\"a\"}' /orders")]
+#[command(
+    after_help = "Example:\n  onceward explain --config onceward.yaml -X POST -H 'Idempotency-Key: k-1' -H 'Content-Type: application/json' -d '{\"sku\":\"a\"}' /orders"
+)]
 pub(super) struct Arguments {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
@@ -50,22 +52,44 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let head = Arc::new(RequestHead { method: arguments.method, target: arguments.target, headers });
     let mut out = std::io::stdout().lock();
     match loaded.plan.router.find(&head.method, &host, head.path()) {
-        Matched::Unguarded(_) => writeln!(out, "unguarded: no route matches {} {} with this method and host; it passes through, streamed", head.method, head.path())?,
-        Matched::Ambiguous(route) => writeln!(out, "refused: 400 path-ambiguous\n  this spelling could be taken for a path of route {} ({})", route.name, route.pattern.as_str())?,
+        Matched::Unguarded(_) => writeln!(
+            out,
+            "unguarded: no route matches {} {} with this method and host; it passes through, streamed",
+            head.method,
+            head.path()
+        )?,
+        Matched::Ambiguous(route) => writeln!(
+            out,
+            "refused: 400 path-ambiguous\n  this spelling could be taken for a path of route {} ({})",
+            route.name,
+            route.pattern.as_str()
+        )?,
         Matched::Guarded(route, path) => {
             writeln!(out, "route        {} ({})", route.name, route.pattern.as_str())?;
             let view = extract::view(&head.headers, &body, loaded.plan.limits.request_body);
             let source = Source { head: &head, host: &host, path: &path, body: &view };
             match explain(&route, &source, &head, &body, loaded.plan.limits.request_body) {
                 Ok(text) => write!(out, "{text}")?,
-                Err(problem) => writeln!(out, "refused: {} {}\n  {}", problem.status().as_u16(), problem.code().as_str(), problem.detail())?,
+                Err(problem) => writeln!(
+                    out,
+                    "refused: {} {}\n  {}",
+                    problem.status().as_u16(),
+                    problem.code().as_str(),
+                    problem.detail()
+                )?,
             }
         }
     }
     Ok(())
 }
 
-fn explain(route: &Route, source: &Source<'_>, head: &Arc<RequestHead>, body: &[u8], limit: u64) -> Result<String, Problem> {
+fn explain(
+    route: &Route,
+    source: &Source<'_>,
+    head: &Arc<RequestHead>,
+    body: &[u8],
+    limit: u64,
+) -> Result<String, Problem> {
     let policy = &route.policy;
     extract::refuse_nominated(&head.headers, policy)?;
     if body.len() as u64 > limit {
@@ -75,14 +99,19 @@ fn explain(route: &Route, source: &Source<'_>, head: &Arc<RequestHead>, body: &[
         if policy.key_required {
             return Err(problem::key_missing(route));
         }
-        return Ok(format!("key          none from {}: without one the request passes unguarded\n", policy.key.as_str()));
+        return Ok(format!(
+            "key          none from {}: without one the request passes unguarded\n",
+            policy.key.as_str()
+        ));
     };
     let made = extract::extract(route, source, head, key_parts, body)?;
     let fingerprint = &made.presented.fingerprint;
     let listed: Vec<&str> = fingerprint.listed.iter().map(HeaderName::as_str).collect();
-    let forward = made.present.forward_key.as_ref().map_or("none".into(), |(name, value)| {
-        format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))
-    });
+    let forward = made
+        .present
+        .forward_key
+        .as_ref()
+        .map_or("none".into(), |(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
     let on_unknown = match policy.on_unknown {
         OnUnknown::Hold => "hold: a retry of an unknown outcome is told so until it is settled",
         OnUnknown::Forward => "forward: an identical retry of an unknown outcome goes on to the destination",
@@ -114,9 +143,11 @@ fn explain(route: &Route, source: &Source<'_>, head: &Arc<RequestHead>, body: &[
 fn parse_headers(lines: &[String]) -> anyhow::Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     for line in lines {
-        let (name, value) = line.split_once(':').with_context(|| format!("`{line}` is no header; write `Name: value`"))?;
+        let (name, value) =
+            line.split_once(':').with_context(|| format!("`{line}` is no header; write `Name: value`"))?;
         let name: HeaderName = name.trim().parse().with_context(|| format!("`{name}` is no header name"))?;
-        let value = HeaderValue::from_str(value.trim()).with_context(|| format!("the value of {name} is no header value"))?;
+        let value =
+            HeaderValue::from_str(value.trim()).with_context(|| format!("the value of {name} is no header value"))?;
         headers.append(name, value);
     }
     Ok(headers)

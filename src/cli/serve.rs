@@ -33,7 +33,9 @@ const LAST_WRITES: Duration = Duration::from_secs(10);
 
 /// Run the proxy
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  onceward serve --config onceward.yaml\n  onceward serve --destination http://127.0.0.1:9000\n\nWith --destination, every POST and PATCH that carries an Idempotency-Key is guarded, and the rest passes through.")]
+#[command(
+    after_help = "Examples:\n  onceward serve --config onceward.yaml\n  onceward serve --destination http://127.0.0.1:9000\n\nWith --destination, every POST and PATCH that carries an Idempotency-Key is guarded, and the rest passes through."
+)]
 pub(super) struct Arguments {
     /// The configuration file
     #[arg(long, value_name = "FILE", required_unless_present = "destination", conflicts_with_all = ["destination", "listen", "admin", "data", "scope"])]
@@ -113,7 +115,11 @@ impl Server {
             return Err(orphans.into());
         }
         let engine = Engine::new(store, Arc::new(Pools::default()), clock, boot, Arc::new(Metrics::new()));
-        let ingress = Ingress { engine: engine.clone(), plan: Arc::new(ArcSwap::from_pointee(plan)), closing: CancellationToken::new() };
+        let ingress = Ingress {
+            engine: engine.clone(),
+            plan: Arc::new(ArcSwap::from_pointee(plan)),
+            closing: CancellationToken::new(),
+        };
         let connections = TaskTracker::new();
         let mut addresses = Vec::new();
         for listener in listeners {

@@ -101,7 +101,8 @@ impl Destination for Pools {
                 Some(sender) => (sender, true),
                 None => (open(plan).await?, false),
             };
-            let granted: Box<dyn Granted> = Box::new(Connection { sender, is_reused, pool, keep_alive: plan.keep_alive });
+            let granted: Box<dyn Granted> =
+                Box::new(Connection { sender, is_reused, pool, keep_alive: plan.keep_alive });
             Ok(granted)
         })
     }
@@ -146,7 +147,8 @@ impl Granted for Connection {
             let request = Request::from_parts(request.head, request.body);
             let response = self.sender.try_send_request(request).await.map_err(classify::send)?;
             let (head, body) = response.into_parts();
-            let limit = connect::idle_limit(self.keep_alive, head.headers.get(header::HeaderName::from_static("keep-alive")));
+            let limit =
+                connect::idle_limit(self.keep_alive, head.headers.get(header::HeaderName::from_static("keep-alive")));
             let Connection { sender, pool, .. } = *self;
             let body = InboundBody::new(body, move || {
                 if let Some(limit) = limit {

@@ -84,7 +84,14 @@ impl Attempt {
     }
 
     /// Writes what the whole exchange taught, then lets the end through.
-    async fn conclude(mut self, claim: LateClaim, verdict: Verdict, response: LiveResponse, end: End, patience_asked: bool) {
+    async fn conclude(
+        mut self,
+        claim: LateClaim,
+        verdict: Verdict,
+        response: LiveResponse,
+        end: End,
+        patience_asked: bool,
+    ) {
         let status = response.head.status.as_u16();
         let settlement = match (verdict, &end) {
             (Verdict::Keep, End::Whole(trailers)) => Settlement::Complete(self.stored(&response, trailers.as_ref())),
@@ -141,7 +148,13 @@ impl Attempt {
     }
 
     /// Tells a caller that was not told yet, with the body in one piece.
-    fn tell_whole(&mut self, response: &LiveResponse, verdict: Verdict, written: &Written, trailers: Option<&HeaderMap>) {
+    fn tell_whole(
+        &mut self,
+        response: &LiveResponse,
+        verdict: Verdict,
+        written: &Written,
+        trailers: Option<&HeaderMap>,
+    ) {
         if self.client.has_left() {
             return;
         }

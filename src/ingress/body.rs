@@ -177,9 +177,19 @@ pub async fn read_whole(mut body: Incoming, bounds: Bounds, memory: &Gauge) -> R
     let mut whole = Gathered::default();
     loop {
         match timeout(bounds.idle, body.frame()).await {
-            Err(_) => return Err(Problem::new(Code::RequestTimeout, "The request's body stopped arriving. Nothing was sent.")),
+            Err(_) => {
+                return Err(Problem::new(
+                    Code::RequestTimeout,
+                    "The request's body stopped arriving. Nothing was sent.",
+                ));
+            }
             Ok(None) => return Ok((whole.into_bytes(), ticket)),
-            Ok(Some(Err(_))) => return Err(Problem::new(Code::BodyInvalid, "The request's body broke off or is malformed. Nothing was sent.")),
+            Ok(Some(Err(_))) => {
+                return Err(Problem::new(
+                    Code::BodyInvalid,
+                    "The request's body broke off or is malformed. Nothing was sent.",
+                ));
+            }
             Ok(Some(Ok(frame))) => {
                 // Trailers of a request have no place in what is guarded.
                 let Ok(chunk) = frame.into_data() else { continue };

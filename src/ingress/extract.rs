@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, TRANSFER_ENCODING};
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, TRANSFER_ENCODING,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::problem::{Code, Problem};
@@ -54,7 +56,12 @@ pub fn refuse_nominated(headers: &HeaderMap, policy: &Policy) -> Result<(), Prob
     let of_template = |template: &Template| -> Vec<HeaderName> {
         let header = |reference: &Reference| match reference {
             Reference::Header(name) => Some(name.clone()),
-            Reference::Body(_) | Reference::Query(_) | Reference::Path(_) | Reference::Host | Reference::Key | Reference::Record => None,
+            Reference::Body(_)
+            | Reference::Query(_)
+            | Reference::Path(_)
+            | Reference::Host
+            | Reference::Key
+            | Reference::Record => None,
         };
         template.references().filter_map(header).collect()
     };
@@ -210,7 +217,10 @@ fn candidate(
 fn header_value(text: &str) -> Result<HeaderValue, Problem> {
     let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
     HeaderValue::from_str(text).ok().filter(|_| is_visible).ok_or_else(|| {
-        Problem::new(Code::KeyInvalid, "The key has characters that cannot be forwarded in a header. Use visible ASCII.")
+        Problem::new(
+            Code::KeyInvalid,
+            "The key has characters that cannot be forwarded in a header. Use visible ASCII.",
+        )
     })
 }
 
@@ -218,7 +228,8 @@ fn header_value(text: &str) -> Result<HeaderValue, Problem> {
 fn former(route: &Route, source: &Source<'_>, key: &str) -> Result<Vec<Candidate>, Problem> {
     let mut candidates = Vec::with_capacity(route.formerly.len());
     for former in &route.formerly {
-        let (Ok(Some(key_parts)), Ok(scope_parts)) = (key_parts(&former.key, source), former.scope.evaluate(source)) else {
+        let (Ok(Some(key_parts)), Ok(scope_parts)) = (key_parts(&former.key, source), former.scope.evaluate(source))
+        else {
             continue;
         };
         let identity = Identity::of(&former.name, &scope_parts, &key_parts);

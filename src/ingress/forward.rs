@@ -57,7 +57,12 @@ pub(super) fn target(received: &Uri, destination: &DestinationPlan) -> Option<Ur
 }
 
 /// Makes a received head one for the destination.
-pub(super) fn head(mut head: request::Parts, host: &str, peer: Peer, destination: &DestinationPlan) -> Option<request::Parts> {
+pub(super) fn head(
+    mut head: request::Parts,
+    host: &str,
+    peer: Peer,
+    destination: &DestinationPlan,
+) -> Option<request::Parts> {
     head.headers = headers(&head.headers, host, peer, destination);
     head.uri = target(&head.uri, destination)?;
     head.version = Version::HTTP_11;

@@ -105,7 +105,8 @@ async fn turn_away(mut stream: TcpStream, plan: &crate::plan::Plan) {
         super::body::ClientBody::Whole(Some(bytes), _) => bytes,
         _ => bytes::Bytes::new(),
     };
-    let mut text = format!("HTTP/1.1 {}\r\ncontent-length: {}\r\nconnection: close\r\n", head.status, body.len()).into_bytes();
+    let mut text =
+        format!("HTTP/1.1 {}\r\ncontent-length: {}\r\nconnection: close\r\n", head.status, body.len()).into_bytes();
     for (name, value) in &head.headers {
         text.extend_from_slice(name.as_str().as_bytes());
         text.extend_from_slice(b": ");

@@ -87,7 +87,11 @@ impl Ingress {
 
     /// Sends a request that was to be guarded and cannot be: the store is
     /// away, and the route says to go on.
-    pub(super) async fn bypass(&self, request: Outbound, destination: &Arc<DestinationPlan>) -> Result<Response<ClientBody>, Problem> {
+    pub(super) async fn bypass(
+        &self,
+        request: Outbound,
+        destination: &Arc<DestinationPlan>,
+    ) -> Result<Response<ClientBody>, Problem> {
         let inbound = self.exchange(request, None, destination).await.map_err(told)?;
         Ok(respond(inbound, None, destination))
     }
@@ -100,9 +104,12 @@ fn timed_out() -> Failure {
 fn told(failure: Failure) -> Problem {
     tracing::warn!(detail = %failure.detail, "an unguarded exchange failed");
     match failure.cause {
-        Cause::NotSent(_) => Problem::new(Code::DestinationUnreachable, "The destination could not be reached. Nothing was sent."),
+        Cause::NotSent(_) => {
+            Problem::new(Code::DestinationUnreachable, "The destination could not be reached. Nothing was sent.")
+        }
         Cause::MaybeSent(DoubtReason::TimedOut) => {
-            Problem::new(Code::DestinationFailed, "The destination did not answer in time.").with_status(StatusCode::GATEWAY_TIMEOUT)
+            Problem::new(Code::DestinationFailed, "The destination did not answer in time.")
+                .with_status(StatusCode::GATEWAY_TIMEOUT)
         }
         Cause::MaybeSent(_) => Problem::new(Code::DestinationFailed, "The destination did not give a whole answer."),
     }

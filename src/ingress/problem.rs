@@ -256,7 +256,8 @@ impl Problem {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if guarded {
-            headers.insert(HeaderName::from_static("onceward-outcome"), HeaderValue::from_static(self.outcome.as_str()));
+            headers
+                .insert(HeaderName::from_static("onceward-outcome"), HeaderValue::from_static(self.outcome.as_str()));
         }
         response
     }
@@ -297,7 +298,11 @@ fn unknown(met: Met, retry_goes_on: bool) -> Problem {
     let (advice, retry_after, next) = if retry_goes_on {
         (Advice::RetrySameKey, Some(1), "Retry with the same key and parameters.")
     } else {
-        (Advice::AskOperator, None, "It will not be sent again before an operator or the destination's late answer settles it.")
+        (
+            Advice::AskOperator,
+            None,
+            "It will not be sent again before an operator or the destination's late answer settles it.",
+        )
     };
     Problem {
         status,
@@ -326,7 +331,9 @@ pub fn body_too_large(limit: u64) -> Problem {
 /// The route needs a key and the request has none.
 pub fn key_missing(route: &Route) -> Problem {
     let detail = match route.policy.key.sole_header() {
-        Some(name) => format!("This route needs the header {name}. Send one key for each intended action, and the same key on every retry."),
+        Some(name) => format!(
+            "This route needs the header {name}. Send one key for each intended action, and the same key on every retry."
+        ),
         None => "This route makes the key from the request, and a part of it is missing.".to_owned(),
     };
     Problem::new(Code::KeyMissing, detail)

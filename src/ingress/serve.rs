@@ -71,12 +71,14 @@ impl Ingress {
             }
             Matched::Unguarded(neighbour) => {
                 self.engine.metrics.unguarded();
-                let destination = neighbour.map_or_else(|| Arc::clone(&plan.destination), |route| Arc::clone(&route.destination));
+                let destination =
+                    neighbour.map_or_else(|| Arc::clone(&plan.destination), |route| Arc::clone(&route.destination));
                 self.pass(request, &host, peer, plan, &destination).await
             }
             Matched::Ambiguous(route) => {
                 noted.route = Some(Arc::clone(&route.name));
-                let detail = "This spelling of the path could be taken for a guarded one. Send the path in its plain form.";
+                let detail =
+                    "This spelling of the path could be taken for a guarded one. Send the path in its plain form.";
                 Err(refuse(request, Problem::new(Code::PathAmbiguous, detail)))
             }
         }
@@ -144,12 +146,27 @@ impl Ingress {
         };
         let Extracted { key, scope, present, former, presented, .. } = extracted;
         noted.record = Some(present.identity.record_id().to_string());
-        let guarded = Guarded { plan: Arc::clone(plan), route: Arc::clone(&route), present, former, key, scope, presented, forward, memory };
+        let guarded = Guarded {
+            plan: Arc::clone(plan),
+            route: Arc::clone(&route),
+            present,
+            former,
+            key,
+            scope,
+            presented,
+            forward,
+            memory,
+        };
         self.decide(guarded, &route, noted).await
     }
 
     /// Hands the request to the engine and turns its word into an answer.
-    async fn decide(&self, guarded: Guarded, route: &Arc<Route>, noted: &mut Noted) -> Result<Response<ClientBody>, Problem> {
+    async fn decide(
+        &self,
+        guarded: Guarded,
+        route: &Arc<Route>,
+        noted: &mut Noted,
+    ) -> Result<Response<ClientBody>, Problem> {
         let bypassed = guarded.forward.outbound();
         // Only a stop of the runtime ends the task without an answer.
         let told = self.engine.take(guarded).await.map_err(|_| shutting_down())?;
@@ -204,7 +221,13 @@ fn request_head(method: &http::Method, uri: &Uri, headers: HeaderMap) -> Request
     RequestHead { method: method.clone(), target, headers }
 }
 
-fn forward_of(parts: &request::Parts, body: &bytes::Bytes, host: &str, peer: Peer, route: &Route) -> Result<Forward, Problem> {
+fn forward_of(
+    parts: &request::Parts,
+    body: &bytes::Bytes,
+    host: &str,
+    peer: Peer,
+    route: &Route,
+) -> Result<Forward, Problem> {
     let uri = forward::target(&parts.uri, &route.destination)
         .ok_or_else(|| Problem::new(Code::PathAmbiguous, "The request target cannot be forwarded."))?;
     Ok(Forward {

@@ -49,7 +49,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
         self.watch(cx, progress)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.inner).poll_write_vectored(cx, bytes);
         self.watch(cx, progress)
     }

@@ -26,13 +26,7 @@ pub(super) struct Response {
 
 impl Response {
     pub(super) fn json(status: u16, body: impl ToString) -> Self {
-        Self {
-            status,
-            content_type: "application/json",
-            headers: Vec::new(),
-            body: body.to_string(),
-            acted: false,
-        }
+        Self { status, content_type: "application/json", headers: Vec::new(), body: body.to_string(), acted: false }
     }
 
     pub(super) fn error(status: u16, message: &str) -> Self {
@@ -61,10 +55,7 @@ impl Response {
                     "status": status,
                     "acted": self.acted,
                 });
-                self = Self {
-                    acted: self.acted,
-                    ..Self::json(status, body)
-                };
+                self = Self { acted: self.acted, ..Self::json(status, body) };
             }
             self.status = status;
         }
@@ -138,12 +129,7 @@ impl Response {
         if how.headless {
             pieces.clear();
         }
-        Rendered {
-            head: head.into_bytes(),
-            pieces,
-            gap: faults.gap,
-            close,
-        }
+        Rendered { head: head.into_bytes(), pieces, gap: faults.gap, close }
     }
 }
 
@@ -192,11 +178,7 @@ impl Rendered {
 
 /// An interim response.
 pub(super) fn interim(status: u16) -> Vec<u8> {
-    let hint = if status == 103 {
-        "Link: </orders>; rel=preload\r\n"
-    } else {
-        ""
-    };
+    let hint = if status == 103 { "Link: </orders>; rel=preload\r\n" } else { "" };
     format!("HTTP/1.1 {status} {}\r\n{hint}\r\n", reason(status)).into_bytes()
 }
 
@@ -218,8 +200,7 @@ fn padded(text: String, size: usize) -> String {
     };
     match text.strip_suffix('}') {
         Some(open) if missing >= MEMBER.len() && open.len() > 1 => {
-            let filler = (0..missing - MEMBER.len())
-                .map(|at| char::from(b'a' + ((at + at / 1000) % 26) as u8));
+            let filler = (0..missing - MEMBER.len()).map(|at| char::from(b'a' + ((at + at / 1000) % 26) as u8));
             let mut text = String::with_capacity(size);
             text.push_str(open);
             text.push_str(r#","padding":""#);
@@ -240,24 +221,20 @@ fn slices(body: &[u8], shape: Shape) -> Vec<Vec<u8>> {
     };
     let count = wanted.min(body.len());
     let edge = |at: usize| body.len() * at / count;
-    (0..count)
-        .map(|at| body[edge(at)..edge(at + 1)].to_vec())
-        .collect()
+    (0..count).map(|at| body[edge(at)..edge(at + 1)].to_vec()).collect()
 }
 
 /// Events that count up to the last one, which carries `body`.
 fn events(body: &str, count: u64) -> Vec<Vec<u8>> {
-    let progress = (1..count)
-        .map(|at| format!("id: {at}\nevent: progress\ndata: {{\"step\":{at},\"of\":{count}}}\n\n"));
+    let progress =
+        (1..count).map(|at| format!("id: {at}\nevent: progress\ndata: {{\"step\":{at},\"of\":{count}}}\n\n"));
     let data: String = body.lines().map(|line| format!("data: {line}\n")).collect();
     let done = format!("id: {count}\nevent: done\n{data}\n");
     progress.chain([done]).map(String::into_bytes).collect()
 }
 
 fn checksum(pieces: &[Vec<u8>]) -> String {
-    let crc = pieces
-        .iter()
-        .fold(Crc32::default(), |crc, piece| crc.over(piece));
+    let crc = pieces.iter().fold(Crc32::default(), |crc, piece| crc.over(piece));
     crc.to_string()
 }
 
@@ -289,9 +266,9 @@ impl Crc32 {
     };
 
     pub(super) fn over(self, bytes: &[u8]) -> Self {
-        Self(bytes.iter().fold(self.0, |crc, byte| {
-            (crc >> 8) ^ Self::TABLE[((crc ^ u32::from(*byte)) & 0xFF) as usize]
-        }))
+        Self(
+            bytes.iter().fold(self.0, |crc, byte| (crc >> 8) ^ Self::TABLE[((crc ^ u32::from(*byte)) & 0xFF) as usize]),
+        )
     }
 }
 

@@ -15,13 +15,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 /// Names an order gives itself; a posted member of the same name is left out.
-const OWN_MEMBERS: [&str; 5] = [
-    "id",
-    "request_id",
-    "created_at",
-    "amended_at",
-    "cancelled_at",
-];
+const OWN_MEMBERS: [&str; 5] = ["id", "request_id", "created_at", "amended_at", "cancelled_at"];
 
 /// One order, as it stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,11 +40,7 @@ impl Order {
     /// Written by hand because the order of a [`Map`] depends on a Cargo
     /// feature that any other crate in the build may switch.
     pub fn to_json(&self) -> String {
-        let mut text = format!(
-            r#"{{"id":{},"request_id":{}"#,
-            self.id,
-            json!(self.request_id)
-        );
+        let mut text = format!(r#"{{"id":{},"request_id":{}"#, self.id, json!(self.request_id));
         for (name, value) in &self.members {
             push_member(&mut text, name, value);
         }
@@ -100,13 +90,7 @@ pub struct Stats {
 impl Stats {
     /// The counts as JSON, as `GET /stats` answers them.
     pub fn to_json(&self) -> String {
-        let Self {
-            executions,
-            orders,
-            connections,
-            requests,
-            by_key,
-        } = self;
+        let Self { executions, orders, connections, requests, by_key } = self;
         format!(
             r#"{{"executions":{executions},"orders":{orders},"connections":{connections},"requests":{requests},"by_key":{}}}"#,
             json!(by_key)
@@ -189,9 +173,7 @@ impl Book {
     pub fn orders_of(&self, key: &str) -> Vec<Order> {
         let mut pages = self.pages();
         let ids = pages.orders_by_key.get(key).cloned().unwrap_or_default();
-        ids.iter()
-            .filter_map(|id| pages.order_mut(*id).cloned())
-            .collect()
+        ids.iter().filter_map(|id| pages.order_mut(*id).cloned()).collect()
     }
 
     /// Empties the book and sets every count to zero.
@@ -217,12 +199,7 @@ impl Book {
     }
 
     /// Acts: makes an order.
-    pub(super) fn place(
-        &self,
-        key: Option<&str>,
-        posted: Map<String, Value>,
-        now: Timestamp,
-    ) -> Order {
+    pub(super) fn place(&self, key: Option<&str>, posted: Map<String, Value>, now: Timestamp) -> Order {
         let mut pages = self.pages();
         let mut order = Order {
             id: pages.orders.len() as u64 + 1,

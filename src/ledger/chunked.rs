@@ -9,10 +9,7 @@ const SIZE_LINE_LIMIT: usize = 4 * 1024;
 
 /// The refusal of a body over [`BODY_LIMIT`].
 pub(super) fn too_large() -> Unread {
-    Unread::refused(
-        413,
-        format!("the request body is over {} MiB", BODY_LIMIT >> 20),
-    )
+    Unread::refused(413, format!("the request body is over {} MiB", BODY_LIMIT >> 20))
 }
 
 /// Reads a chunked body and its trailer section.

@@ -146,9 +146,7 @@ impl Default for Faults {
 
 impl Faults {
     /// Reads the `Ledger-*` headers among `headers`; the error is for people.
-    pub(super) fn parse<'a>(
-        headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
-    ) -> Result<Self, String> {
+    pub(super) fn parse<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Result<Self, String> {
         let mut faults = Self::default();
         let mut gap = None;
         let mut seen = Vec::new();
@@ -224,9 +222,7 @@ impl Faults {
         }
         match self.shape {
             Shape::Plain if gap.is_some() || self.trailers => {
-                return Err(
-                    "Ledger-Gap and Ledger-Trailers need Ledger-Chunked or Ledger-Sse".to_owned(),
-                );
+                return Err("Ledger-Gap and Ledger-Trailers need Ledger-Chunked or Ledger-Sse".to_owned());
             }
             Shape::Events(_) if self.size.is_some() => {
                 return Err("Ledger-Size cannot be had with Ledger-Sse".to_owned());
@@ -247,9 +243,7 @@ fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     // `parse` alone would take a sign.
     let value = if digits { text.parse().ok() } else { None };
-    value
-        .filter(|value| (least..=most).contains(value))
-        .ok_or_else(|| format!("a whole number from {least} to {most}"))
+    value.filter(|value| (least..=most).contains(value)).ok_or_else(|| format!("a whole number from {least} to {most}"))
 }
 
 fn status(text: &str, least: u16, most: u16) -> Result<u16, String> {
@@ -271,9 +265,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         "m" => Some(Duration::from_secs(number.checked_mul(60)?)),
         _ => None,
     });
-    value
-        .filter(|value| *value <= LONGEST_WAIT)
-        .ok_or_else(|| "a time such as 500ms, 2s or 1m, at most 60m".to_owned())
+    value.filter(|value| *value <= LONGEST_WAIT).ok_or_else(|| "a time such as 500ms, 2s or 1m, at most 60m".to_owned())
 }
 
 fn size(text: &str) -> Result<usize, String> {

@@ -58,10 +58,7 @@ pub(super) struct Request {
 impl Request {
     /// The values of every field of this name, in order.
     pub(super) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.headers
-            .iter()
-            .filter(move |field| field.name.eq_ignore_ascii_case(name))
-            .map(|field| &*field.value)
+        self.headers.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| &*field.value)
     }
 
     /// Whether the comma-separated lists of this name hold `token`.
@@ -73,8 +70,7 @@ impl Request {
 
     /// Whether the client means to send another request on this connection.
     pub(super) fn keeps_alive(&self) -> bool {
-        !self.lists("connection", "close")
-            && (self.minor == 1 || self.lists("connection", "keep-alive"))
+        !self.lists("connection", "close") && (self.minor == 1 || self.lists("connection", "keep-alive"))
     }
 }
 
@@ -90,10 +86,7 @@ pub(super) enum Unread {
 
 impl Unread {
     pub(super) fn refused(status: u16, message: impl Into<String>) -> Self {
-        Self::Refused {
-            status,
-            message: message.into(),
-        }
+        Self::Refused { status, message: message.into() }
     }
 }
 
@@ -116,10 +109,7 @@ impl Wire {
         // Each write is meant to leave at once: gaps between them are the point.
         // Should the option not stick, answers are merely later.
         let _ = stream.set_nodelay(true);
-        Self {
-            stream,
-            buffer: BytesMut::new(),
-        }
+        Self { stream, buffer: BytesMut::new() }
     }
 
     /// Waits for a request to begin; false once none will. May be dropped
@@ -148,11 +138,7 @@ impl Wire {
     }
 
     /// Tells a client that waits for leave to send its body to go on.
-    async fn meet_expectation(
-        &mut self,
-        request: &Request,
-        framing: Framing,
-    ) -> Result<(), Unread> {
+    async fn meet_expectation(&mut self, request: &Request, framing: Framing) -> Result<(), Unread> {
         let mut expectations = request.values("expect");
         let Some(expected) = expectations.next() else {
             return Ok(());
@@ -209,9 +195,7 @@ impl Wire {
     /// Sends all of `bytes`, as long as the peer goes on taking them.
     pub(super) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         for slice in bytes.chunks(SLICE) {
-            timeout(PROGRESS_TIME, self.stream.write_all(slice))
-                .await
-                .map_err(|_| io::ErrorKind::TimedOut)??;
+            timeout(PROGRESS_TIME, self.stream.write_all(slice)).await.map_err(|_| io::ErrorKind::TimedOut)??;
         }
         Ok(())
     }
@@ -256,16 +240,10 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Request, usize)>, Unread> {
             return Err(Unread::refused(431, "the request head is too large"));
         }
         Err(httparse::Error::Version) => {
-            return Err(Unread::refused(
-                505,
-                "only HTTP/1.1 and HTTP/1.0 are spoken",
-            ));
+            return Err(Unread::refused(505, "only HTTP/1.1 and HTTP/1.0 are spoken"));
         }
         Err(error) => {
-            return Err(Unread::refused(
-                400,
-                format!("not an HTTP request: {error}"),
-            ));
+            return Err(Unread::refused(400, format!("not an HTTP request: {error}")));
         }
     };
     let request = Request {
@@ -285,10 +263,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Request, usize)>, Unread> {
 pub(super) fn owned(fields: &[httparse::Header<'_>]) -> Vec<Field> {
     fields
         .iter()
-        .map(|field| Field {
-            name: field.name.to_owned(),
-            value: Bytes::copy_from_slice(field.value),
-        })
+        .map(|field| Field { name: field.name.to_owned(), value: Bytes::copy_from_slice(field.value) })
         .collect()
 }
 
@@ -319,15 +294,9 @@ fn framing(request: &Request) -> Result<Framing, Unread> {
             } else if coding.eq_ignore_ascii_case(b"chunked") && codings.next().is_none() {
                 Ok(Framing::Chunked)
             } else {
-                Err(Unread::refused(
-                    501,
-                    "the only Transfer-Encoding is chunked",
-                ))
+                Err(Unread::refused(501, "the only Transfer-Encoding is chunked"))
             }
         }
-        (Some(_), Some(_)) => Err(Unread::refused(
-            400,
-            "both Content-Length and Transfer-Encoding",
-        )),
+        (Some(_), Some(_)) => Err(Unread::refused(400, "both Content-Length and Transfer-Encoding")),
     }
 }

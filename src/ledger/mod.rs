@@ -76,11 +76,7 @@ impl Ledger {
     /// When the address cannot be resolved or bound.
     pub async fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        Ok(Self {
-            address: listener.local_addr()?,
-            listener,
-            book: Arc::default(),
-        })
+        Ok(Self { address: listener.local_addr()?, listener, book: Arc::default() })
     }
 
     /// The address the ledger is bound to.
@@ -162,12 +158,7 @@ enum End {
 }
 
 /// Serves one request, with the faults it asks for.
-async fn exchange(
-    wire: &mut Wire,
-    book: &Book,
-    call: &Call,
-    stopping: &mut watch::Receiver<bool>,
-) -> End {
+async fn exchange(wire: &mut Wire, book: &Book, call: &Call, stopping: &mut watch::Receiver<bool>) -> End {
     if !call.is_inspection() {
         book.note_request();
     }
@@ -193,9 +184,7 @@ async fn exchange(
     }
     let response = route::answer(book, call, faults.act);
     pause(faults.delay_after).await;
-    let mut answer = response
-        .bent(&faults)
-        .render(&faults, delivery(call, faults.close));
+    let mut answer = response.bent(&faults).render(&faults, delivery(call, faults.close));
     match faults.cut {
         None => deliver(wire, answer).await,
         Some(cut @ (Cut::Drop(_) | Cut::Reset(_))) => cut_off(cut),
@@ -284,11 +273,7 @@ async fn pause(time: Duration) {
 
 /// Answers what was no request, and closes.
 async fn refuse(mut wire: Wire, status: u16, message: &str) {
-    let how = Delivery {
-        minor: 1,
-        close: true,
-        headless: false,
-    };
+    let how = Delivery { minor: 1, close: true, headless: false };
     let answer = Response::error(status, message).render(&Faults::default(), how);
     if send(&mut wire, &answer).await.is_ok() {
         wire.close_gently().await;

@@ -32,11 +32,7 @@ impl Call {
                 Value::Number(key) => Some(key.to_string()),
                 _ => None,
             });
-        Self {
-            request,
-            key,
-            posted,
-        }
+        Self { request, key, posted }
     }
 
     /// Whether the request looks at the ledger itself, which its counts of
@@ -58,9 +54,7 @@ impl Call {
     fn origin_form(&self) -> &str {
         let target = self.request.target.as_str();
         match target.split_once("://") {
-            Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
-                rest.find('/').map_or("/", |slash| &rest[slash..])
-            }
+            Some((scheme, rest)) if !scheme.contains(['/', '?']) => rest.find('/').map_or("/", |slash| &rest[slash..]),
             _ => target,
         }
     }
@@ -110,11 +104,9 @@ pub(super) fn answer(book: &Book, call: &Call, may_act: bool) -> Response {
     let path = call.path();
     match (method, path) {
         (_, "/echo") => echo(call),
-        ("GET", "/") => Response {
-            content_type: "text/plain; charset=utf-8",
-            body: HELP.to_owned(),
-            ..Response::json(200, "")
-        },
+        ("GET", "/") => {
+            Response { content_type: "text/plain; charset=utf-8", body: HELP.to_owned(), ..Response::json(200, "") }
+        }
         ("GET", "/stats") => Response::json(200, book.stats().to_json()),
         ("GET", "/orders") => list(book, call),
         ("POST", "/reset") => {
@@ -129,17 +121,14 @@ pub(super) fn answer(book: &Book, call: &Call, may_act: bool) -> Response {
         ("POST", "/orders") => {
             let order = book.place(call.key(), call.members(), Timestamp::now());
             let place = format!("/orders/{}", order.id);
-            Response::json(201, order.to_json())
-                .with("Location", place)
-                .acted()
+            Response::json(201, order.to_json()).with("Location", place).acted()
         }
         (_, "/orders") => not_allowed("GET, HEAD, POST"),
         _ => match order_path(path) {
             Some((id, None)) => one_order(book, call, method, id),
-            Some((id, Some("cancel"))) if method == "POST" => found(
-                book.cancel(id, call.key(), Timestamp::now()),
-                Response::acted,
-            ),
+            Some((id, Some("cancel"))) if method == "POST" => {
+                found(book.cancel(id, call.key(), Timestamp::now()), Response::acted)
+            }
             Some((_, Some("cancel"))) => not_allowed("POST"),
             _ => elsewhere(book, call, method),
         },
@@ -239,10 +228,7 @@ fn legible(bytes: &[u8]) -> (Cow<'_, str>, &'static str) {
         Ok(text) => (text.into(), "utf-8"),
         Err(_) => {
             let digit = |value: u8| char::from(DIGITS[usize::from(value & 0xF)]);
-            let hex: String = bytes
-                .iter()
-                .flat_map(|byte| [digit(byte >> 4), digit(*byte)])
-                .collect();
+            let hex: String = bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect();
             (hex.into(), "hex")
         }
     }

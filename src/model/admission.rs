@@ -112,7 +112,12 @@ impl Offer {
 ///
 /// The order is the contract's: mismatch first, then in flight, unknown,
 /// expired, completed.
-pub fn admit(record: Option<Record>, offer: &Offer, unknown: UnknownCount, now: Timestamp) -> (Admission, Option<Record>) {
+pub fn admit(
+    record: Option<Record>,
+    offer: &Offer,
+    unknown: UnknownCount,
+    now: Timestamp,
+) -> (Admission, Option<Record>) {
     let Some(record) = record.and_then(|record| record.at(now)) else {
         return grant_new(offer, unknown, now);
     };

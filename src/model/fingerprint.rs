@@ -224,7 +224,13 @@ mod tests {
         Recipe { id: RecipeId::of(text), query, listed }
     }
 
-    fn presented(recipe: &Recipe, method: Method, target: &str, headers: &[(&'static str, &'static str)], body: &[u8]) -> Presented {
+    fn presented(
+        recipe: &Recipe,
+        method: Method,
+        target: &str,
+        headers: &[(&'static str, &'static str)],
+        body: &[u8],
+    ) -> Presented {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(*name, http::HeaderValue::from_static(value));
@@ -263,7 +269,10 @@ mod tests {
     #[test]
     fn the_query_does_not_count_when_the_route_says_so() {
         let r = recipe("r", false, &[]);
-        assert!(same(&presented(&r, Method::POST, "/a?x=1", &[], b""), &presented(&r, Method::POST, "/a?x=2", &[], b"")));
+        assert!(same(
+            &presented(&r, Method::POST, "/a?x=1", &[], b""),
+            &presented(&r, Method::POST, "/a?x=2", &[], b"")
+        ));
     }
 
     #[test]

@@ -192,9 +192,7 @@ fn skip_parameter(rest: &[u8]) -> Result<&[u8], KeyError> {
             escaped = b == b'\\' && !escaped;
             closes
         });
-        return end
-            .and_then(|end| value.get(end + 2..))
-            .ok_or(KeyError::Malformed);
+        return end.and_then(|end| value.get(end + 2..)).ok_or(KeyError::Malformed);
     }
     let is_item = |b: &&u8| b.is_ascii_graphic() && !b"\",;".contains(*b);
     match value.iter().take_while(is_item).count() {

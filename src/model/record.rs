@@ -153,9 +153,7 @@ pub struct Doubt {
 impl Doubt {
     /// When this row may go, if ever.
     pub fn boundaries(&self) -> Option<Boundaries> {
-        self.keeping
-            .unknown_retention
-            .map(|retention| Boundaries::starting(self.since, retention, self.keeping.guard))
+        self.keeping.unknown_retention.map(|retention| Boundaries::starting(self.since, retention, self.keeping.guard))
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::{HeaderName, StatusCode};
 
 use super::template::Template;
-use crate::model::canonical::json::Pointer;
 use crate::model::canonical::BodyKind;
+use crate::model::canonical::json::Pointer;
 use crate::model::fingerprint::{Recipe, RecipeId};
 use crate::model::outcome::Verdict;
 use crate::model::record::Keeping;
@@ -70,7 +70,13 @@ pub struct FingerprintPolicy {
 impl FingerprintPolicy {
     /// A policy with its recipe named after everything that it says.
     /// `ignore_text` is how the pointers were written.
-    pub fn new(body: BodyKind, query: bool, headers: Vec<HeaderName>, ignore: Vec<Pointer>, ignore_text: &[String]) -> Self {
+    pub fn new(
+        body: BodyKind,
+        query: bool,
+        headers: Vec<HeaderName>,
+        ignore: Vec<Pointer>,
+        ignore_text: &[String],
+    ) -> Self {
         let names: Vec<&str> = headers.iter().map(HeaderName::as_str).collect();
         let id = RecipeId::of(&format!("1 {body:?} {query} {names:?} {ignore_text:?}"));
         Self { body, recipe: Recipe { id, query, listed: headers.into() }, ignore }

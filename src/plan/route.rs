@@ -312,9 +312,10 @@ impl Router {
     }
 
     fn first(&self, method: Option<&Method>, host: &str, path: &NormalPath, case: Case) -> Option<Found> {
-        let candidates = self.routes.iter().enumerate().filter(|(_, route)| {
-            method.is_none_or(|method| route.methods.contains(method)) && route.is_for_host(host)
-        });
+        let candidates =
+            self.routes.iter().enumerate().filter(|(_, route)| {
+                method.is_none_or(|method| route.methods.contains(method)) && route.is_for_host(host)
+            });
         for (index, route) in candidates {
             if let Some(values) = route.pattern.matches(path, case) {
                 return Some(Found { index, route: Arc::clone(route), values });

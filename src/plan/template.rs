@@ -121,7 +121,9 @@ impl Template {
             };
             let reference: Reference = reference.parse()?;
             if place == Place::Identity && matches!(reference, Reference::Key | Reference::Record) {
-                return Err(TemplateError("`{key}` and `{record}` do not exist yet where keys and scopes are made".into()));
+                return Err(TemplateError(
+                    "`{key}` and `{record}` do not exist yet where keys and scopes are made".into(),
+                ));
             }
             pieces.push(Piece::Reference(reference));
             rest = after;
@@ -212,10 +214,9 @@ impl FromStr for Reference {
             None => (text, None),
         };
         match (kind, argument) {
-            ("header", Some(name)) => name
-                .parse()
-                .map(Reference::Header)
-                .map_err(|_| TemplateError(format!("`{name}` is not a header name"))),
+            ("header", Some(name)) => {
+                name.parse().map(Reference::Header).map_err(|_| TemplateError(format!("`{name}` is not a header name")))
+            }
             ("body", Some(pointer)) => Pointer::parse(pointer)
                 .map(Reference::Body)
                 .map_err(|error| TemplateError(format!("`{pointer}` is not a JSON pointer (RFC 6901): {error}"))),
@@ -224,7 +225,9 @@ impl FromStr for Reference {
             ("host", None) => Ok(Reference::Host),
             ("key", None) => Ok(Reference::Key),
             ("record", None) => Ok(Reference::Record),
-            ("client_cert", _) => Err(TemplateError("`{client_cert:…}` needs TLS, which this version does not have yet".into())),
+            ("client_cert", _) => {
+                Err(TemplateError("`{client_cert:…}` needs TLS, which this version does not have yet".into()))
+            }
             _ => Err(TemplateError(format!(
                 "`{{{text}}}` is not known; there are {{header:Name}}, {{body:/json/pointer}}, {{query:name}}, {{path:name}} and {{host}}"
             ))),
@@ -291,9 +294,7 @@ fn body_part(body: &View<'_>, pointer: &Pointer) -> Result<Part, EvaluationError
     let Ok(document) = body.document() else {
         return Ok(Part::Absent);
     };
-    let value = document
-        .pointer(pointer)
-        .map_err(|_| EvaluationError::RepeatedMember(pointer.to_string()))?;
+    let value = document.pointer(pointer).map_err(|_| EvaluationError::RepeatedMember(pointer.to_string()))?;
     Ok(match value {
         Some(Value::String(text)) => text_or_absent(text),
         Some(Value::Number(number)) => Part::Number(number.to_string().into()),

@@ -137,7 +137,12 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(self.apply_now(id, Event::Confirm(token, term), |_| ())) })
     }
 
-    fn settle(&self, id: RecordId, token: AttemptToken, settlement: Settlement) -> StoreFuture<'_, Result<Settled, Refusal>> {
+    fn settle(
+        &self,
+        id: RecordId,
+        token: AttemptToken,
+        settlement: Settlement,
+    ) -> StoreFuture<'_, Result<Settled, Refusal>> {
         Box::pin(async move { Ok(self.apply_now(id, Event::Settle(token, settlement), Settled::of)) })
     }
 

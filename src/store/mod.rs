@@ -48,7 +48,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn confirm(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>>;
 
     /// Writes what the attempt of `token` learned.
-    fn settle(&self, id: RecordId, token: AttemptToken, settlement: Settlement) -> StoreFuture<'_, Result<Settled, Refusal>>;
+    fn settle(
+        &self,
+        id: RecordId,
+        token: AttemptToken,
+        settlement: Settlement,
+    ) -> StoreFuture<'_, Result<Settled, Refusal>>;
 
     /// The record as it stands, if there is one.
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>>;

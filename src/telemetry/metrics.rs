@@ -103,7 +103,11 @@ impl Metrics {
             ready: Gauge::default(),
             registry: Registry::default(),
         };
-        registry.register("requests", "Guarded requests by route, Onceward-Outcome and problem code", metrics.requests.clone());
+        registry.register(
+            "requests",
+            "Guarded requests by route, Onceward-Outcome and problem code",
+            metrics.requests.clone(),
+        );
         registry.register("unguarded_requests", "Requests passed through unguarded", metrics.unguarded.clone());
         registry.register("attempts", "Attempts begun", metrics.attempts.clone());
         registry.register("attempts_ended", "Attempts by what is certain about them", metrics.attempts_ended.clone());

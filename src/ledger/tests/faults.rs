@@ -29,10 +29,7 @@ async fn delay_after_is_after_the_act() {
     let start = Instant::now();
     client.send(&order("Ledger-Delay-After: 300ms\r\n")).await;
     eventually(|| served.book.executions() == 1).await;
-    assert!(
-        start.elapsed() < Duration::from_millis(300),
-        "it acted late"
-    );
+    assert!(start.elapsed() < Duration::from_millis(300), "it acted late");
     assert_eq!(client.reply(false).await.status, 201);
     assert!(start.elapsed() >= Duration::from_millis(300));
 }
@@ -41,9 +38,7 @@ async fn delay_after_is_after_the_act() {
 async fn drop_closes_without_a_byte() {
     let served = Served::start().await;
     for (when, executions) in [("before", 0), ("after", 1)] {
-        let (heard, end) = served
-            .hear(&order(&format!("Ledger-Drop: {when}\r\n")))
-            .await;
+        let (heard, end) = served.hear(&order(&format!("Ledger-Drop: {when}\r\n"))).await;
         assert_eq!((heard, end.unwrap()), (vec![], 0));
         assert_eq!(served.book.executions(), executions);
     }
@@ -53,9 +48,7 @@ async fn drop_closes_without_a_byte() {
 async fn reset_resets() {
     let served = Served::start().await;
     for (when, executions) in [("before", 0), ("after", 1)] {
-        let (heard, end) = served
-            .hear(&order(&format!("Ledger-Reset: {when}\r\n")))
-            .await;
+        let (heard, end) = served.hear(&order(&format!("Ledger-Reset: {when}\r\n"))).await;
         assert_eq!(heard, b"");
         assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
         assert_eq!(served.book.executions(), executions);
@@ -68,15 +61,10 @@ async fn half_stops_in_head_or_body() {
     let (heard, end) = served.hear(&order("Ledger-Half: head\r\n")).await;
     end.unwrap();
     let heard = String::from_utf8(heard).unwrap();
-    assert!(
-        heard.starts_with("HTTP/1.1 201 ") && !heard.contains("\r\n\r\n"),
-        "{heard}"
-    );
+    assert!(heard.starts_with("HTTP/1.1 201 ") && !heard.contains("\r\n\r\n"), "{heard}");
 
     for more in ["", "Ledger-Size: 1MiB\r\n"] {
-        let (heard, end) = served
-            .hear(&order(&format!("Ledger-Half: body\r\n{more}")))
-            .await;
+        let (heard, end) = served.hear(&order(&format!("Ledger-Half: body\r\n{more}"))).await;
         end.unwrap();
         let heard = String::from_utf8(heard).unwrap();
         let (head, body) = heard.split_once("\r\n\r\n").unwrap();
@@ -84,17 +72,10 @@ async fn half_stops_in_head_or_body() {
         let length: usize = length.lines().next().unwrap().parse().unwrap();
         assert_eq!(body.len(), length / 2);
     }
-    let (heard, _) = served
-        .hear(&order("Ledger-Half: body\r\nLedger-Chunked: 4\r\n"))
-        .await;
+    let (heard, _) = served.hear(&order("Ledger-Half: body\r\nLedger-Chunked: 4\r\n")).await;
     let heard = String::from_utf8(heard).unwrap();
-    assert!(
-        heard.contains("chunked\r\n\r\n") && !heard.contains("\r\n0\r\n"),
-        "{heard}"
-    );
-    let (heard, _) = served
-        .hear(&order("Ledger-Half: body\r\nLedger-Status: 204\r\n"))
-        .await;
+    assert!(heard.contains("chunked\r\n\r\n") && !heard.contains("\r\n0\r\n"), "{heard}");
+    let (heard, _) = served.hear(&order("Ledger-Half: body\r\nLedger-Status: 204\r\n")).await;
     assert!(heard.starts_with(b"HTTP/1.1 204 ") && !heard.ends_with(b"\r\n\r\n"));
     assert_eq!(served.book.executions(), 5);
 }
@@ -110,10 +91,7 @@ async fn stall_stays_silent_until_the_client_leaves() {
     let (_, head) = other.head().await;
     assert!(head.starts_with("HTTP/1.1 201 "));
     let body = String::from_utf8(other.hear_awhile().await).unwrap();
-    assert!(
-        body.starts_with(r#"{"id":2,"#) && !body.ends_with('}'),
-        "{body}"
-    );
+    assert!(body.starts_with(r#"{"id":2,"#) && !body.ends_with('}'), "{body}");
     assert_eq!(served.book.executions(), 2);
     let holders = || Arc::strong_count(&served.book);
     let before = holders();
@@ -127,23 +105,16 @@ async fn status_replaces_the_answer_but_not_the_act() {
     let mut client = served.client().await;
     let asked = order("Ledger-Status: 503\r\nLedger-Retry-After: 7\r\n");
     let reply = client.ask(&asked).await;
-    assert_eq!(
-        (reply.status, reply.header("retry-after")),
-        (503, Some("7"))
-    );
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("7")));
     assert_eq!(reply.header("location"), None);
     assert_eq!(reply.json()["acted"], true);
-    let reply = client
-        .ask(&order("Ledger-Status: 500\r\nLedger-Act: no\r\n"))
-        .await;
+    let reply = client.ask(&order("Ledger-Status: 500\r\nLedger-Act: no\r\n")).await;
     assert_eq!((reply.status, &reply.json()["acted"]), (500, &json!(false)));
     assert_eq!(served.book.executions(), 1);
     let reply = client.ask(&order("Ledger-Status: 202\r\n")).await;
     assert_eq!((reply.status, &reply.json()["id"]), (202, &json!(2)));
     for bare in [204, 205, 304] {
-        let reply = client
-            .ask(&order(&format!("Ledger-Status: {bare}\r\n")))
-            .await;
+        let reply = client.ask(&order(&format!("Ledger-Status: {bare}\r\n"))).await;
         assert_eq!((reply.status, reply.body), (bare, vec![]));
     }
     let reply = client.ask(&order("Ledger-Act: no\r\n")).await;
@@ -162,10 +133,7 @@ async fn answers_come_in_chunks_with_gaps_and_trailers() {
     assert_eq!((reply.chunks, &reply.json()["id"]), (3, &json!(1)));
     assert_eq!(reply.header("trailer"), Some("Ledger-Checksum"));
     let checksum = Crc32::default().over(&reply.body);
-    assert_eq!(
-        reply.trailers,
-        format!("Ledger-Checksum: {checksum}\r\n\r\n")
-    );
+    assert_eq!(reply.trailers, format!("Ledger-Checksum: {checksum}\r\n\r\n"));
     let reply = client.ask(&order("Ledger-Chunked: 10000\r\n")).await;
     assert_eq!((reply.chunks, &*reply.trailers), (reply.body.len(), "\r\n"));
 
@@ -173,18 +141,12 @@ async fn answers_come_in_chunks_with_gaps_and_trailers() {
     let old = "GET /orders/1 HTTP/1.0\r\nLedger-Chunked: 3\r\n\r\n";
     let (heard, _) = served.hear(old).await;
     let heard = String::from_utf8(heard).unwrap();
-    assert!(
-        heard.contains("close\r\n\r\n{\"id\":1,") && heard.ends_with('}'),
-        "{heard}"
-    );
+    assert!(heard.contains("close\r\n\r\n{\"id\":1,") && heard.ends_with('}'), "{heard}");
 }
 
 #[test]
 fn checksum_is_the_known_one() {
-    assert_eq!(
-        Crc32::default().over(b"123456789").to_string(),
-        "crc32=cbf43926"
-    );
+    assert_eq!(Crc32::default().over(b"123456789").to_string(), "crc32=cbf43926");
 }
 
 #[tokio::test]
@@ -193,15 +155,11 @@ async fn size_pads_the_body() {
     let mut client = served.client().await;
     let own = client.ask(&order("")).await.body.len();
     for size in [1, own, own + 1, own + 12, own + 13, own + 5000, 1 << 20] {
-        let reply = client
-            .ask(&order(&format!("Ledger-Size: {size}\r\n")))
-            .await;
+        let reply = client.ask(&order(&format!("Ledger-Size: {size}\r\n"))).await;
         assert_eq!(reply.body.len(), size.max(own));
         assert_eq!(reply.json()["amount"], 5);
     }
-    let list = client
-        .ask("GET /orders HTTP/1.1\r\nHost: l\r\nLedger-Size: 8KiB\r\n\r\n")
-        .await;
+    let list = client.ask("GET /orders HTTP/1.1\r\nHost: l\r\nLedger-Size: 8KiB\r\n\r\n").await;
     assert_eq!((list.body.len(), &list.json()[0]["id"]), (8192, &json!(1)));
 }
 
@@ -213,10 +171,7 @@ async fn events_stream() {
     let text = String::from_utf8(reply.body).unwrap();
     let events: Vec<_> = text.split_terminator("\n\n").collect();
     assert_eq!((events.len(), reply.chunks), (3, 3));
-    assert_eq!(
-        events[0],
-        "id: 1\nevent: progress\ndata: {\"step\":1,\"of\":3}"
-    );
+    assert_eq!(events[0], "id: 1\nevent: progress\ndata: {\"step\":1,\"of\":3}");
     assert!(events[2].starts_with("id: 3\nevent: done\ndata: {\"id\":1,"));
 }
 
@@ -224,9 +179,7 @@ async fn events_stream() {
 async fn an_interim_response_comes_first() {
     let served = Served::start().await;
     let mut client = served.client().await;
-    client
-        .send(&order("Ledger-Interim: 103\r\nLedger-Delay: 500ms\r\n"))
-        .await;
+    client.send(&order("Ledger-Interim: 103\r\nLedger-Delay: 500ms\r\n")).await;
     let (status, head) = client.head().await;
     assert_eq!(status, 103);
     assert!(head.contains("\r\nLink: "));
@@ -239,10 +192,7 @@ async fn close_closes() {
     let served = Served::start().await;
     let mut client = served.client().await;
     let reply = client.ask(&order("Ledger-Close: yes\r\n")).await;
-    assert_eq!(
-        (reply.status, reply.header("connection")),
-        (201, Some("close"))
-    );
+    assert_eq!((reply.status, reply.header("connection")), (201, Some("close")));
     assert_eq!(client.hear_out().await.1.unwrap(), 0);
 }
 

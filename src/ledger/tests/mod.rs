@@ -33,19 +33,11 @@ impl Served {
     async fn start() -> Self {
         let ledger = Ledger::bind("127.0.0.1:0").await.unwrap();
         let (stop, stopped) = oneshot::channel();
-        Self {
-            address: ledger.local_addr(),
-            book: ledger.book(),
-            stop,
-            task: tokio::spawn(ledger.serve(stopped)),
-        }
+        Self { address: ledger.local_addr(), book: ledger.book(), stop, task: tokio::spawn(ledger.serve(stopped)) }
     }
 
     async fn client(&self) -> Client {
-        Client {
-            stream: TcpStream::connect(self.address).await.unwrap(),
-            buffer: Vec::new(),
-        }
+        Client { stream: TcpStream::connect(self.address).await.unwrap(), buffer: Vec::new() }
     }
 
     /// One exchange on a connection of its own.
@@ -159,13 +151,7 @@ impl Client {
 
     async fn reply(&mut self, headless: bool) -> Reply {
         let (status, head) = self.head().await;
-        let mut reply = Reply {
-            status,
-            head,
-            body: Vec::new(),
-            chunks: 0,
-            trailers: String::new(),
-        };
+        let mut reply = Reply { status, head, body: Vec::new(), chunks: 0, trailers: String::new() };
         if headless {
         } else if let Some(length) = reply.header("content-length") {
             let length = length.parse().unwrap();

@@ -18,11 +18,7 @@ async fn an_order_is_made_and_counted() {
     assert_eq!(made["amount"], 5);
     let at: Timestamp = made["created_at"].as_str().unwrap().parse().unwrap();
     assert!(Timestamp::now().duration_since(at).as_secs() < 60);
-    assert!(
-        reply
-            .body
-            .starts_with(br#"{"id":1,"request_id":"K1","amount":5,"#)
-    );
+    assert!(reply.body.starts_with(br#"{"id":1,"request_id":"K1","amount":5,"#));
 
     assert_eq!(served.ask(&get("/orders/1")).await.json(), made);
     assert_eq!(served.order("").await.json()["id"], 2);
@@ -43,16 +39,12 @@ async fn keys_come_from_headers_or_the_body() {
         let length = body.len();
         post("/orders", &format!("{headers}Content-Length: {length}\r\n")) + body
     };
-    let first = served
-        .ask(&posted("X-Request-Id: x\r\nIdempotency-Key: i\r\n"))
-        .await;
+    let first = served.ask(&posted("X-Request-Id: x\r\nIdempotency-Key: i\r\n")).await;
     assert_eq!(first.json()["request_id"], "i");
     // What an order gives itself cannot be posted.
     assert_eq!(first.json()["id"], 1);
     assert_ne!(first.json()["created_at"], "then");
-    let second = served
-        .ask(&posted("Idempotency-Key:\r\nX-Request-Id: x\r\n"))
-        .await;
+    let second = served.ask(&posted("Idempotency-Key:\r\nX-Request-Id: x\r\n")).await;
     assert_eq!(second.json()["request_id"], "x");
     let third = served.ask(&posted("")).await;
     assert_eq!(third.json()["request_id"], "from body");
@@ -65,9 +57,7 @@ async fn keys_come_from_headers_or_the_body() {
     assert_eq!((none.status, none.json()), (200, json!([])));
     served.order("Idempotency-Key: a+b/c%=\r\n").await;
     for spelt in ["a+b/c%=", "a%2Bb%2Fc%25%3D"] {
-        let found = served
-            .ask(&get(&format!("/orders?x=1&request_id={spelt}")))
-            .await;
+        let found = served.ask(&get(&format!("/orders?x=1&request_id={spelt}"))).await;
         assert_eq!(found.json()[0]["id"], 5, "{spelt}");
     }
 }
@@ -90,20 +80,13 @@ async fn orders_are_amended_and_cancelled() {
         let length = body.len();
         format!("PATCH /orders/{id} HTTP/1.1\r\nHost: l\r\nContent-Length: {length}\r\n\r\n{body}")
     };
-    let amended = served
-        .ask(&amend(1, r#"{"amount":7,"note":"n","id":3}"#))
-        .await;
+    let amended = served.ask(&amend(1, r#"{"amount":7,"note":"n","id":3}"#)).await;
     assert_eq!(amended.status, 200);
     let amended = amended.json();
-    assert_eq!(
-        (&amended["amount"], &amended["note"]),
-        (&json!(7), &json!("n"))
-    );
+    assert_eq!((&amended["amount"], &amended["note"]), (&json!(7), &json!("n")));
     assert_eq!(amended["id"], 1);
     assert!(amended["amended_at"].is_string() && amended["cancelled_at"].is_null());
-    let cancelled = served
-        .ask(&post("/orders/1/cancel", "Idempotency-Key: c\r\n"))
-        .await;
+    let cancelled = served.ask(&post("/orders/1/cancel", "Idempotency-Key: c\r\n")).await;
     assert!(cancelled.json()["cancelled_at"].is_string());
     assert_eq!(served.book.executions(), 3);
     assert_eq!(served.book.executions_of("c"), 1);
@@ -123,9 +106,7 @@ async fn orders_are_amended_and_cancelled() {
 #[tokio::test]
 async fn other_paths_count_what_would_change_something() {
     let served = Served::start().await;
-    let reply = served
-        .ask(&post("/pay?x=1", "Idempotency-Key: p\r\n"))
-        .await;
+    let reply = served.ask(&post("/pay?x=1", "Idempotency-Key: p\r\n")).await;
     assert_eq!(reply.status, 200);
     assert_eq!(reply.json(), json!({ "path": "/pay", "executions": 1 }));
     let absolute = served.ask(&post("http://l/pay", "")).await;

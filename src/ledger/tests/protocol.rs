@@ -16,9 +16,7 @@ async fn a_connection_serves_many_requests() {
         assert_eq!(client.ask(&order("")).await.json()["id"], id);
     }
     // Several at once are answered one after the other.
-    client
-        .send(&(order("") + &get("/orders/6") + &order("")))
-        .await;
+    client.send(&(order("") + &get("/orders/6") + &order(""))).await;
     for id in [6, 6, 7] {
         assert_eq!(client.reply(false).await.json()["id"], id);
     }
@@ -40,8 +38,7 @@ async fn echo_tells_what_arrived() {
     let served = Served::start().await;
     let mut client = served.client().await;
     let head = "PUT /echo?a=%20b HTTP/1.1\r\nhOsT: l\r\nX-B: 2\r\nx-a:  1 \r\nX-B: 3\r\n";
-    let chunked =
-        "Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: end\r\n\r\n";
+    let chunked = "Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: end\r\n\r\n";
     let reply = client.ask(&format!("{head}{chunked}")).await.json();
     assert_eq!(
         reply,
@@ -64,10 +61,7 @@ async fn echo_tells_what_arrived() {
     client.stream.write_all(raw).await.unwrap();
     let reply = client.reply(false).await.json();
     assert_eq!(reply["headers"][1], json!(["X", { "hex": "ff" }]));
-    assert_eq!(
-        (&reply["body"], &reply["body_encoding"]),
-        (&json!("00fe"), &json!("hex"))
-    );
+    assert_eq!((&reply["body"], &reply["body_encoding"]), (&json!("00fe"), &json!("hex")));
     assert_eq!(client.ask(&get("/echo")).await.json()["body"], "");
     assert_eq!(served.book.executions(), 0);
 }
@@ -78,10 +72,7 @@ async fn head_is_get_without_the_body() {
     let mut client = served.client().await;
     let body = client.ask(&get("/orders")).await.body;
     let head = client.ask("HEAD /orders HTTP/1.1\r\nHost: l\r\n\r\n").await;
-    assert_eq!(
-        head.header("content-length"),
-        Some(&*body.len().to_string())
-    );
+    assert_eq!(head.header("content-length"), Some(&*body.len().to_string()));
     assert_eq!(client.ask(&get("/orders")).await.body, body);
 }
 
@@ -92,10 +83,7 @@ async fn leave_to_send_the_body_is_given() {
     let whole = order("Expect: 100-continue\r\n");
     let (head, body) = whole.split_at(whole.find('{').unwrap());
     client.send(head).await;
-    assert_eq!(
-        client.head().await,
-        (100, "HTTP/1.1 100 Continue\r\n\r\n".to_owned())
-    );
+    assert_eq!(client.head().await, (100, "HTTP/1.1 100 Continue\r\n\r\n".to_owned()));
     client.send(body).await;
     assert_eq!(client.reply(false).await.status, 201);
     // None is needed once the body is there.
@@ -108,17 +96,12 @@ async fn connections_close_when_asked_to() {
     let served = Served::start().await;
     let (heard, end) = served.hear(&order("Connection: x, Close\r\n")).await;
     let heard = String::from_utf8(heard).unwrap();
-    assert!(
-        heard.contains("\r\nConnection: close\r\n") && end.is_ok(),
-        "{heard}"
-    );
+    assert!(heard.contains("\r\nConnection: close\r\n") && end.is_ok(), "{heard}");
     let (_, end) = served.hear("GET /orders HTTP/1.0\r\n\r\n").await;
     end.unwrap();
     let mut client = served.client().await;
     for _ in 0..2 {
-        let reply = client
-            .ask("GET /orders HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
-            .await;
+        let reply = client.ask("GET /orders HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
         assert_eq!(reply.header("connection"), Some("keep-alive"));
     }
 }
@@ -139,19 +122,10 @@ async fn what_is_no_request_is_refused() {
         (post("/", "Content-Length:\r\n"), 400),
         (post("/", "Content-Length: 1\r\nContent-Length: 1\r\n"), 400),
         (post("/", "Content-Length: 67108865\r\n"), 413),
-        (
-            post("/", "Content-Length: 99999999999999999999999\r\n"),
-            413,
-        ),
-        (
-            post("/", "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"),
-            400,
-        ),
+        (post("/", "Content-Length: 99999999999999999999999\r\n"), 413),
+        (post("/", "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"), 400),
         (post("/", "Transfer-Encoding: gzip, chunked\r\n"), 501),
-        (
-            "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
-            400,
-        ),
+        ("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(), 400),
     ];
     let chunks = [
         ("x\r\n", 400),
@@ -163,8 +137,7 @@ async fn what_is_no_request_is_refused() {
         ("fffffffffffffffffff\r\n", 413),
         ("0\r\nbad trailer\r\n\r\n", 400),
     ];
-    let chunks =
-        chunks.map(|(body, status)| (post("/", "Transfer-Encoding: chunked\r\n") + body, status));
+    let chunks = chunks.map(|(body, status)| (post("/", "Transfer-Encoding: chunked\r\n") + body, status));
     for (request, status) in cases.into_iter().chain(chunks) {
         let shown = &request[..request.len().min(100)];
         let mut client = served.client().await;
@@ -189,9 +162,7 @@ async fn half_a_request_is_not_acted_upon() {
         client.hear_out().await.1.unwrap();
     }
     let mut client = served.client().await;
-    client
-        .send(&(post("/orders", "Transfer-Encoding: chunked\r\n") + "1\r\nx\r\n"))
-        .await;
+    client.send(&(post("/orders", "Transfer-Encoding: chunked\r\n") + "1\r\nx\r\n")).await;
     client.stream.shutdown().await.unwrap();
     client.hear_out().await.1.unwrap();
     assert_eq!(served.book.executions(), 0);

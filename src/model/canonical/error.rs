@@ -62,9 +62,7 @@ impl fmt::Display for NotCanonical {
                 write!(f, "the number at byte {at} has too large an exponent")
             }
             Self::DuplicateMember => f.write_str("an object has two members of the same name"),
-            Self::NoBoundary => {
-                f.write_str("the content type does not name one valid multipart boundary")
-            }
+            Self::NoBoundary => f.write_str("the content type does not name one valid multipart boundary"),
             Self::PartHeaders { at } => {
                 write!(f, "malformed multipart part headers at byte {at}")
             }
@@ -77,9 +75,7 @@ impl fmt::Display for NotCanonical {
             Self::TooLarge { limit } => {
                 write!(f, "the decoded body is larger than {limit} bytes")
             }
-            Self::UnknownEncoding => {
-                f.write_str("the content encoding is not a single layer of gzip")
-            }
+            Self::UnknownEncoding => f.write_str("the content encoding is not a single layer of gzip"),
         }
     }
 }

@@ -19,9 +19,7 @@ pub type Pair<'b> = (Cow<'b, [u8]>, Cow<'b, [u8]>);
 /// Empty pieces, as between two `&`, are no pairs. A piece without `=` is a name
 /// with an empty value. A `%` without two hexadecimal digits stands for itself.
 pub fn pairs(body: &[u8]) -> impl Iterator<Item = Pair<'_>> {
-    body.split(|&byte| byte == b'&')
-        .filter(|piece| !piece.is_empty())
-        .map(pair)
+    body.split(|&byte| byte == b'&').filter(|piece| !piece.is_empty()).map(pair)
 }
 
 /// Feeds the pairs of a form body to `hasher`. Every body is some form, so this
@@ -92,24 +90,16 @@ mod tests {
 
     fn decoded(body: &str) -> Vec<(String, String)> {
         let text = |bytes: Cow<'_, [u8]>| String::from_utf8_lossy(&bytes).into_owned();
-        pairs(body.as_bytes())
-            .map(|(name, value)| (text(name), text(value)))
-            .collect()
+        pairs(body.as_bytes()).map(|(name, value)| (text(name), text(value))).collect()
     }
 
     fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-        pairs
-            .iter()
-            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
-            .collect()
+        pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
     #[test]
     fn pairs_are_decoded_as_browsers_encode_them() {
-        assert_eq!(
-            decoded("a=1+2&b=%C3%a9"),
-            owned(&[("a", "1 2"), ("b", "é")])
-        );
+        assert_eq!(decoded("a=1+2&b=%C3%a9"), owned(&[("a", "1 2"), ("b", "é")]));
         assert_eq!(decoded("a=b=c&=d"), owned(&[("a", "b=c"), ("", "d")]));
         assert_eq!(decoded("&&a&&"), owned(&[("a", "")]));
         assert_eq!(decoded(""), owned(&[]));
@@ -117,10 +107,7 @@ mod tests {
 
     #[test]
     fn a_malformed_percent_sign_stands_for_itself() {
-        assert_eq!(
-            decoded("a=%&b=%4&c=%zz&d=%%41"),
-            owned(&[("a", "%"), ("b", "%4"), ("c", "%zz"), ("d", "%A"),])
-        );
+        assert_eq!(decoded("a=%&b=%4&c=%zz&d=%%41"), owned(&[("a", "%"), ("b", "%4"), ("c", "%zz"), ("d", "%A"),]));
     }
 
     #[test]
@@ -160,9 +147,7 @@ mod tests {
     }
 
     fn render(form: &[(Vec<u8>, Vec<u8>)], every: usize) -> Vec<u8> {
-        let piece = |(name, value): &(Vec<u8>, Vec<u8>)| {
-            [encode(name, every), encode(value, every)].join(&b'=')
-        };
+        let piece = |(name, value): &(Vec<u8>, Vec<u8>)| [encode(name, every), encode(value, every)].join(&b'=');
         form.iter().map(piece).collect::<Vec<_>>().join(&b'&')
     }
 

@@ -35,18 +35,12 @@ pub fn gunzip(bytes: &[u8], limit: usize) -> Result<Vec<u8>, NotCanonical> {
 }
 
 /// Appends what the first member holds to `decoded` and returns the bytes behind it.
-fn member<'b>(
-    bytes: &'b [u8],
-    limit: usize,
-    decoded: &mut Vec<u8>,
-) -> Result<&'b [u8], NotCanonical> {
+fn member<'b>(bytes: &'b [u8], limit: usize, decoded: &mut Vec<u8>) -> Result<&'b [u8], NotCanonical> {
     let mut stream = GzDecoder::new(bytes);
     // One byte more than allowed tells a body at the limit from one above it.
     let room = limit.saturating_sub(decoded.len()).saturating_add(1);
     let mut bounded = stream.by_ref().take(room as u64);
-    bounded
-        .read_to_end(decoded)
-        .map_err(|_| NotCanonical::BadGzip)?;
+    bounded.read_to_end(decoded).map_err(|_| NotCanonical::BadGzip)?;
     if decoded.len() > limit {
         return Err(NotCanonical::TooLarge { limit });
     }
@@ -63,9 +57,7 @@ pub(super) mod tests {
 
     pub(in super::super) fn gzip(content: &[u8], level: u32) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::new(level));
-        encoder
-            .write_all(content)
-            .expect("a vector takes all bytes");
+        encoder.write_all(content).expect("a vector takes all bytes");
         encoder.finish().expect("a vector takes all bytes")
     }
 
@@ -78,13 +70,7 @@ pub(super) mod tests {
 
     #[test]
     fn nothing_may_follow_the_stream() {
-        for garbage in [
-            &b"\0"[..],
-            b"x",
-            b"\x1f",
-            b"\x1f\x8b",
-            b"\0\0\0\0\0\0\0\0\0\0\0\0",
-        ] {
+        for garbage in [&b"\0"[..], b"x", b"\x1f", b"\x1f\x8b", b"\0\0\0\0\0\0\0\0\0\0\0\0"] {
             let stream = [&gzip(b"ab", 6)[..], garbage].concat();
             assert_eq!(gunzip(&stream, 10), Err(NotCanonical::BadGzip));
         }
@@ -109,10 +95,7 @@ pub(super) mod tests {
     #[test]
     fn a_bomb_stops_at_the_limit() {
         let stream = gzip(&vec![0; 50_000_000], 9);
-        assert_eq!(
-            gunzip(&stream, 1000),
-            Err(NotCanonical::TooLarge { limit: 1000 })
-        );
+        assert_eq!(gunzip(&stream, 1000), Err(NotCanonical::TooLarge { limit: 1000 }));
     }
 
     #[test]

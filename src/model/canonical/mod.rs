@@ -110,9 +110,7 @@ impl fmt::Display for Applied {
             Self::Form => f.write_str("form"),
             Self::Multipart => f.write_str("multipart"),
             Self::Raw { fallback: None } => f.write_str("raw"),
-            Self::Raw {
-                fallback: Some(why),
-            } => write!(f, "raw ({why})"),
+            Self::Raw { fallback: Some(why) } => write!(f, "raw ({why})"),
             Self::None => f.write_str("none"),
         }
     }
@@ -189,14 +187,7 @@ impl<'b> View<'b> {
         received: &'b [u8],
         limit: usize,
     ) -> Self {
-        Self {
-            content_type,
-            content_encoding,
-            received,
-            limit,
-            content: OnceLock::new(),
-            document: OnceLock::new(),
-        }
+        Self { content_type, content_encoding, received, limit, content: OnceLock::new(), document: OnceLock::new() }
     }
 
     /// The body without its `Content-Encoding`.
@@ -205,13 +196,11 @@ impl<'b> View<'b> {
     ///
     /// [`NotCanonical::UnknownEncoding`], or whatever [`gunzip`] finds wrong.
     pub fn content(&self) -> Result<&[u8], NotCanonical> {
-        let content = self
-            .content
-            .get_or_init(|| match Encoding::of(self.content_encoding) {
-                Encoding::Identity => Ok(Cow::Borrowed(self.received)),
-                Encoding::Gzip => gunzip(self.received, self.limit).map(Cow::Owned),
-                Encoding::Unknown => Err(NotCanonical::UnknownEncoding),
-            });
+        let content = self.content.get_or_init(|| match Encoding::of(self.content_encoding) {
+            Encoding::Identity => Ok(Cow::Borrowed(self.received)),
+            Encoding::Gzip => gunzip(self.received, self.limit).map(Cow::Owned),
+            Encoding::Unknown => Err(NotCanonical::UnknownEncoding),
+        });
         content.as_deref().map_err(|why| *why)
     }
 
@@ -221,9 +210,7 @@ impl<'b> View<'b> {
     ///
     /// What keeps the body from being decoded or its content from being JSON.
     pub fn document(&self) -> Result<&Document, NotCanonical> {
-        let document = self
-            .document
-            .get_or_init(|| self.content().and_then(json::parse));
+        let document = self.document.get_or_init(|| self.content().and_then(json::parse));
         document.as_ref().map_err(|why| *why)
     }
 
@@ -297,9 +284,7 @@ impl<'b> View<'b> {
 /// Leaves out the body itself, so that a view can be logged.
 impl fmt::Debug for View<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("View")
-            .field("length", &self.received.len())
-            .finish_non_exhaustive()
+        f.debug_struct("View").field("length", &self.received.len()).finish_non_exhaustive()
     }
 }
 
@@ -319,10 +304,7 @@ fn start(kind: u8) -> Sha256 {
 }
 
 fn finish(applied: Applied, hasher: Sha256) -> Digested {
-    Digested {
-        digest: BodyDigest(hasher.finalize().into()),
-        applied,
-    }
+    Digested { digest: BodyDigest(hasher.finalize().into()), applied }
 }
 
 /// What a `Content-Type` says about how to read the body.
@@ -336,10 +318,7 @@ enum MediaType {
 impl MediaType {
     fn of(content_type: Option<&[u8]>) -> Self {
         let content_type = content_type.unwrap_or_default();
-        let essence = content_type
-            .split(|&byte| byte == b';')
-            .next()
-            .unwrap_or_default();
+        let essence = content_type.split(|&byte| byte == b';').next().unwrap_or_default();
         match essence.trim_ascii().to_ascii_lowercase().as_slice() {
             b"application/json" => Self::Json,
             b"application/x-www-form-urlencoded" => Self::Form,
@@ -369,10 +348,7 @@ impl Encoding {
 
 /// The one name for codings that RFC 9110 calls equivalent, empty for no coding.
 fn encoding_name(content_encoding: Option<&[u8]>) -> Vec<u8> {
-    let name = content_encoding
-        .unwrap_or_default()
-        .trim_ascii()
-        .to_ascii_lowercase();
+    let name = content_encoding.unwrap_or_default().trim_ascii().to_ascii_lowercase();
     match name.as_slice() {
         b"x-gzip" => b"gzip".to_vec(),
         b"identity" => Vec::new(),
@@ -419,11 +395,7 @@ mod tests {
             ("application/vnd.api+json", b"{}", Applied::Json),
             ("application/problem+JSON;x=y", b"{}", Applied::Json),
             ("application/x-WWW-form-urlencoded", b"{}", Applied::Form),
-            (
-                "multipart/form-data; boundary=b",
-                multipart,
-                Applied::Multipart,
-            ),
+            ("multipart/form-data; boundary=b", multipart, Applied::Multipart),
             ("Multipart/Mixed; boundary=b", multipart, Applied::Multipart),
             ("text/plain", b"{}", raw),
             ("application/jsonp", b"{}", raw),
@@ -438,64 +410,27 @@ mod tests {
     #[test]
     fn auto_falls_back_to_bytes_and_says_why() {
         let digested = auto(JSON, None, b"{\"a\":1,\"a\":1}");
-        assert_eq!(
-            digested.applied,
-            Applied::Raw {
-                fallback: Some(NotCanonical::DuplicateMember)
-            }
-        );
-        assert_ne!(
-            digested.digest,
-            auto(JSON, None, b"{\"a\":1, \"a\":1}").digest
-        );
-        assert_eq!(
-            digested.digest,
-            auto(TEXT, None, b"{\"a\":1,\"a\":1}").digest
-        );
+        assert_eq!(digested.applied, Applied::Raw { fallback: Some(NotCanonical::DuplicateMember) });
+        assert_ne!(digested.digest, auto(JSON, None, b"{\"a\":1, \"a\":1}").digest);
+        assert_eq!(digested.digest, auto(TEXT, None, b"{\"a\":1,\"a\":1}").digest);
         let empty = auto(JSON, None, b"").applied;
-        assert_eq!(
-            empty,
-            Applied::Raw {
-                fallback: Some(NotCanonical::Syntax { at: 0 })
-            }
-        );
+        assert_eq!(empty, Applied::Raw { fallback: Some(NotCanonical::Syntax { at: 0 }) });
     }
 
     #[test]
     fn explicit_kinds_do_not_fall_back() {
-        assert_eq!(
-            why(BodyKind::Json, None, b"{"),
-            Some(NotCanonical::Syntax { at: 1 })
-        );
-        assert_eq!(
-            why(BodyKind::Multipart, None, b"{"),
-            Some(NotCanonical::NoBoundary)
-        );
-        assert_eq!(
-            why(BodyKind::Form, GZIP, b"a=b"),
-            Some(NotCanonical::BadGzip)
-        );
-        assert_eq!(
-            why(BodyKind::Json, Some(b"br"), b"{}"),
-            Some(NotCanonical::UnknownEncoding)
-        );
+        assert_eq!(why(BodyKind::Json, None, b"{"), Some(NotCanonical::Syntax { at: 1 }));
+        assert_eq!(why(BodyKind::Multipart, None, b"{"), Some(NotCanonical::NoBoundary));
+        assert_eq!(why(BodyKind::Form, GZIP, b"a=b"), Some(NotCanonical::BadGzip));
+        assert_eq!(why(BodyKind::Json, Some(b"br"), b"{}"), Some(NotCanonical::UnknownEncoding));
         let bomb = gzip(&[b' '; LIMIT + 1], 9);
-        assert_eq!(
-            why(BodyKind::Json, GZIP, &bomb),
-            Some(NotCanonical::TooLarge { limit: LIMIT })
-        );
+        assert_eq!(why(BodyKind::Json, GZIP, &bomb), Some(NotCanonical::TooLarge { limit: LIMIT }));
     }
 
     #[test]
     fn kinds_never_share_a_digest() {
         let content_type = Some(b"multipart/mixed; boundary=b".as_slice());
-        let kinds = [
-            BodyKind::Json,
-            BodyKind::Form,
-            BodyKind::Multipart,
-            BodyKind::Raw,
-            BodyKind::None,
-        ];
+        let kinds = [BodyKind::Json, BodyKind::Form, BodyKind::Multipart, BodyKind::Raw, BodyKind::None];
         let bodies = [b"0".as_slice(), b"0", b"--b--", b"0", b"0"];
         let mut digests: Vec<_> = kinds
             .into_iter()
@@ -520,10 +455,7 @@ mod tests {
                     assert_eq!(zipped.applied, plain.applied);
                 }
             }
-            assert_eq!(
-                auto(content_type, Some(b"identity"), body).digest,
-                plain.digest
-            );
+            assert_eq!(auto(content_type, Some(b"identity"), body).digest, plain.digest);
         }
     }
 
@@ -535,9 +467,7 @@ mod tests {
 
     #[test]
     fn an_encoding_left_on_the_body_counts() {
-        let fallback = |why| Applied::Raw {
-            fallback: Some(why),
-        };
+        let fallback = |why| Applied::Raw { fallback: Some(why) };
         let brotli = auto(JSON, Some(b"br"), b"{}");
         assert_eq!(brotli.applied, fallback(NotCanonical::UnknownEncoding));
         assert_eq!(auto(JSON, Some(b" BR"), b"{}").digest, brotli.digest);
@@ -552,11 +482,7 @@ mod tests {
 
     #[test]
     fn explicit_raw_takes_the_bytes_as_received() {
-        let raw = |encoding, body: &[u8]| {
-            of(BodyKind::Raw, JSON, encoding, body)
-                .expect("raw never fails")
-                .digest
-        };
+        let raw = |encoding, body: &[u8]| of(BodyKind::Raw, JSON, encoding, body).expect("raw never fails").digest;
         assert_ne!(raw(None, b"{}"), raw(None, b"{ }"));
         assert_ne!(raw(GZIP, &gzip(b"{}", 0)), raw(GZIP, &gzip(b"{}", 9)));
         assert_ne!(raw(GZIP, &gzip(b"{}", 6)), raw(None, &gzip(b"{}", 6)));
@@ -565,11 +491,7 @@ mod tests {
 
     #[test]
     fn none_takes_no_notice_of_the_body() {
-        let none = |encoding, body: &[u8]| {
-            of(BodyKind::None, JSON, encoding, body)
-                .expect("none never fails")
-                .digest
-        };
+        let none = |encoding, body: &[u8]| of(BodyKind::None, JSON, encoding, body).expect("none never fails").digest;
         assert_eq!(none(None, b"a"), none(GZIP, b"b"));
     }
 
@@ -582,9 +504,7 @@ mod tests {
         let document = view.document().expect("valid JSON");
         let found = document.pointer(&id).expect("no duplicates");
         assert_eq!(found, Some(&json::Value::String("x".to_owned())));
-        let digested = view
-            .digest(BodyKind::Auto, &[at])
-            .expect("auto never fails");
+        let digested = view.digest(BodyKind::Auto, &[at]).expect("auto never fails");
         assert_eq!(digested.digest, auto(JSON, None, b"{\"id\":\"x\"}").digest);
         assert!(std::ptr::eq(document, view.document().expect("valid JSON")));
     }

@@ -25,11 +25,7 @@ const MAX_BOUNDARY: usize = 70;
 ///
 /// [`NotCanonical::NoBoundary`], [`NotCanonical::Unclosed`] or
 /// [`NotCanonical::PartHeaders`]. Nothing has been fed to the hasher then.
-pub fn digest_into(
-    content_type: &[u8],
-    body: &[u8],
-    hasher: &mut Sha256,
-) -> Result<(), NotCanonical> {
+pub fn digest_into(content_type: &[u8], body: &[u8], hasher: &mut Sha256) -> Result<(), NotCanonical> {
     let boundary = boundary(content_type).ok_or(NotCanonical::NoBoundary)?;
     let parts = parts(body, &boundary)?;
     let mut feed = Feed::new(hasher);
@@ -108,10 +104,7 @@ fn field(line: &[u8]) -> Option<Field> {
     if name.is_empty() || !name.iter().copied().all(is_token) {
         return None;
     }
-    Some(Field {
-        name: name.to_ascii_lowercase(),
-        value: value.to_vec(),
-    })
+    Some(Field { name: name.to_ascii_lowercase(), value: value.to_vec() })
 }
 
 /// Cuts a body into the parts between its delimiters.
@@ -137,28 +130,18 @@ struct Delimiter {
 /// The first delimiter of all may also stand at the very start of the body.
 fn first_delimiter(body: &[u8], delimiter: &[u8]) -> Option<Delimiter> {
     match delimiter_line(body, delimiter) {
-        Some((length, closes)) => Some(Delimiter {
-            start: 0,
-            end: length,
-            closes,
-        }),
+        Some((length, closes)) => Some(Delimiter { start: 0, end: length, closes }),
         None => next_delimiter(body, delimiter, 0),
     }
 }
 
 /// The first delimiter whose leading line break is at `from` or later.
 fn next_delimiter(body: &[u8], delimiter: &[u8], from: usize) -> Option<Delimiter> {
-    line_breaks(&body[from..])
-        .map(|at| from + at)
-        .find_map(|start| {
-            let line = start + 2;
-            let (length, closes) = delimiter_line(&body[line..], delimiter)?;
-            Some(Delimiter {
-                start,
-                end: line + length,
-                closes,
-            })
-        })
+    line_breaks(&body[from..]).map(|at| from + at).find_map(|start| {
+        let line = start + 2;
+        let (length, closes) = delimiter_line(&body[line..], delimiter)?;
+        Some(Delimiter { start, end: line + length, closes })
+    })
 }
 
 /// The length of the delimiter line that `text` begins with, and whether it is the
@@ -231,10 +214,7 @@ fn parameter(text: &[u8]) -> Option<(&[u8], Vec<u8>, &[u8])> {
 }
 
 fn skip_to_semicolon(text: &[u8]) -> &[u8] {
-    let end = text
-        .iter()
-        .position(|&byte| byte == b';')
-        .unwrap_or(text.len());
+    let end = text.iter().position(|&byte| byte == b';').unwrap_or(text.len());
     &text[end..]
 }
 
@@ -278,14 +258,8 @@ fn is_blank(byte: u8) -> bool {
 
 /// The text without spaces and tabs around it.
 fn trim_blanks(text: &[u8]) -> &[u8] {
-    let start = text
-        .iter()
-        .position(|&byte| !is_blank(byte))
-        .unwrap_or(text.len());
-    let end = text
-        .iter()
-        .rposition(|&byte| !is_blank(byte))
-        .map_or(start, |last| last + 1);
+    let start = text.iter().position(|&byte| !is_blank(byte)).unwrap_or(text.len());
+    let end = text.iter().rposition(|&byte| !is_blank(byte)).map_or(start, |last| last + 1);
     &text[start..end]
 }
 
@@ -308,10 +282,7 @@ mod tests {
 
     fn contents(body: &str) -> Vec<String> {
         let parts = parts(body.as_bytes(), b"AAAB").expect("a well-formed body");
-        parts
-            .iter()
-            .map(|part| String::from_utf8_lossy(part.content).into_owned())
-            .collect()
+        parts.iter().map(|part| String::from_utf8_lossy(part.content).into_owned()).collect()
     }
 
     const PLAIN: &str = "--AAAB\r\nX: y\r\n\r\none\r\n--AAAB\r\n\r\ntwo\r\n--AAAB--\r\n";
@@ -319,11 +290,7 @@ mod tests {
     #[test]
     fn the_boundary_does_not_count() {
         let renamed = PLAIN.replace("AAAB", "Z-9");
-        for parameter in [
-            "boundary=Z-9",
-            "Boundary=\"Z-9\"",
-            "a=\"b;boundary=x\";boundary = Z-9 ;",
-        ] {
+        for parameter in ["boundary=Z-9", "Boundary=\"Z-9\"", "a=\"b;boundary=x\";boundary = Z-9 ;"] {
             let content_type = format!("multipart/form-data; {parameter}");
             assert_eq!(digest(&content_type, renamed.as_bytes()), of(PLAIN));
         }
@@ -342,18 +309,9 @@ mod tests {
     fn header_names_fold_and_values_are_trimmed() {
         let reference = of("--AAAB\r\nContent-Type: a; b\r\n\r\n1\r\n--AAAB--");
         assert!(reference.is_ok());
-        assert_eq!(
-            of("--AAAB\r\ncontent-TYPE:a; b \t\r\n\r\n1\r\n--AAAB--"),
-            reference
-        );
-        assert_eq!(
-            of("--AAAB\r\nContent-Type: a;\r\n b\r\n\r\n1\r\n--AAAB--"),
-            reference
-        );
-        assert_ne!(
-            of("--AAAB\r\nContent-Type: A; b\r\n\r\n1\r\n--AAAB--"),
-            reference
-        );
+        assert_eq!(of("--AAAB\r\ncontent-TYPE:a; b \t\r\n\r\n1\r\n--AAAB--"), reference);
+        assert_eq!(of("--AAAB\r\nContent-Type: a;\r\n b\r\n\r\n1\r\n--AAAB--"), reference);
+        assert_ne!(of("--AAAB\r\nContent-Type: A; b\r\n\r\n1\r\n--AAAB--"), reference);
     }
 
     #[test]
@@ -394,10 +352,7 @@ mod tests {
     fn empty_parts_are_parts() {
         assert_eq!(contents("--AAAB--"), [""; 0]);
         assert_eq!(contents("--AAAB\r\n\r\n--AAAB--"), [""]);
-        assert_eq!(
-            contents("--AAAB\r\n\r\n\r\n--AAAB\r\n\r\n--AAAB--"),
-            ["", ""]
-        );
+        assert_eq!(contents("--AAAB\r\n\r\n\r\n--AAAB\r\n\r\n--AAAB--"), ["", ""]);
         assert_eq!(contents("--AAAB\r\nX: y\r\n\r\n--AAAB--"), [""]);
         assert_eq!(contents("--AAAB\r\nX: y\r\n\r\n\r\n--AAAB--"), [""]);
     }
@@ -423,11 +378,7 @@ mod tests {
     fn malformed_part_headers_are_refused() {
         for head in ["no colon", ": y", "X : y", " folded: first", "é: y"] {
             let body = format!("--AAAB\r\n{head}\r\n\r\none\r\n--AAAB--");
-            assert_eq!(
-                of(&body),
-                Err(NotCanonical::PartHeaders { at: 8 }),
-                "{head:?}"
-            );
+            assert_eq!(of(&body), Err(NotCanonical::PartHeaders { at: 8 }), "{head:?}");
         }
         let no_line_break = "--AAAB\r\nX: y\r\n--AAAB--";
         assert_eq!(of(no_line_break), Err(NotCanonical::PartHeaders { at: 8 }));
@@ -476,10 +427,8 @@ mod tests {
     fn given() -> impl Strategy<Value = Vec<Given>> {
         let fields = prop::collection::vec(("[a-z-]{1,5}", "[a-z\";=]{0,6}"), 0..3);
         // Made of the pieces of delimiters, so that lookalikes are frequent.
-        let piece =
-            prop::sample::select(vec!["\r", "\n", "\r\n", "--", "-", "A", "AAAB", " ", "x"]);
-        let content =
-            prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat().into_bytes());
+        let piece = prop::sample::select(vec!["\r", "\n", "\r\n", "--", "-", "A", "AAAB", " ", "x"]);
+        let content = prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat().into_bytes());
         prop::collection::vec((fields, content), 0..4)
     }
 

@@ -245,6 +245,8 @@ impl<'a> Batch<'a> {
 fn is_unknown(record: &Record) -> bool {
     match record.state {
         RecordState::Unknown(_) => true,
-        RecordState::InFlight(_) | RecordState::Completed(_) | RecordState::Released(_) | RecordState::Expired(_) => false,
+        RecordState::InFlight(_) | RecordState::Completed(_) | RecordState::Released(_) | RecordState::Expired(_) => {
+            false
+        }
     }
 }

@@ -72,7 +72,9 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The operating system refused.
-    #[error("the folder {path} cannot be used: {source}; this user must be able to write there, and the disk needs room")]
+    #[error(
+        "the folder {path} cannot be used: {source}; this user must be able to write there, and the disk needs room"
+    )]
     Unusable {
         /// The folder.
         path: PathBuf,
@@ -98,7 +100,9 @@ pub enum OpenError {
         waited: Duration,
     },
     /// Another release wrote it.
-    #[error("the records in {path} have layout {found}, which this release cannot read; run the release that wrote them")]
+    #[error(
+        "the records in {path} have layout {found}, which this release cannot read; run the release that wrote them"
+    )]
     UnknownFormat {
         /// The folder.
         path: PathBuf,
@@ -179,13 +183,7 @@ impl EmbeddedStore {
         Self::start(Box::new(storage), Path::new("(storage)"), sync, clock, boot)
     }
 
-    fn start(
-        opener: Opener,
-        path: &Path,
-        sync: Sync,
-        clock: Arc<dyn Clock>,
-        boot: BootId,
-    ) -> Result<Self, OpenError> {
+    fn start(opener: Opener, path: &Path, sync: Sync, clock: Arc<dyn Clock>, boot: BootId) -> Result<Self, OpenError> {
         let tally = Arc::new(Tally::new(sync == Sync::Never));
         let source = Source { opener, tally: Arc::clone(&tally), clock, boot };
         let loaded = source.load().map_err(|error| explain(error, path))?;
@@ -264,7 +262,12 @@ impl Store for EmbeddedStore {
         self.ask(move |reply| Op::Confirm(id, token, reply))
     }
 
-    fn settle(&self, id: RecordId, token: AttemptToken, settlement: Settlement) -> StoreFuture<'_, Result<Settled, Refusal>> {
+    fn settle(
+        &self,
+        id: RecordId,
+        token: AttemptToken,
+        settlement: Settlement,
+    ) -> StoreFuture<'_, Result<Settled, Refusal>> {
         self.ask(move |reply| Op::Settle(id, token, settlement, reply))
     }
 

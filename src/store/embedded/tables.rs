@@ -20,7 +20,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redb::{Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, ReadableTableMetadata, Table, TableDefinition};
+use redb::{
+    Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, ReadableTableMetadata, Table, TableDefinition,
+};
 
 use super::backend::Watched;
 use super::index::Index;
@@ -227,7 +229,12 @@ impl Tables {
     /// Writes all changes, and what time has done to `sweep` rows at most, as
     /// one durable step. After an error none of it may be believed either way,
     /// and these tables are of no more use.
-    pub(super) fn commit(&mut self, changes: &[Change], sweep: usize, now: Timestamp) -> Result<Committed, redb::Error> {
+    pub(super) fn commit(
+        &mut self,
+        changes: &[Change],
+        sweep: usize,
+        now: Timestamp,
+    ) -> Result<Committed, redb::Error> {
         let transaction = self.database.begin_write()?;
         let mut places = Vec::with_capacity(changes.len());
         let committed = {
@@ -413,7 +420,13 @@ impl Pen<'_> {
     }
 
     /// Writes the row at `place` as it stands at `now`, in its place.
-    fn age(&mut self, id: RecordId, place: u64, now: Timestamp, bytes: &mut usize) -> Result<Option<Swept>, redb::Error> {
+    fn age(
+        &mut self,
+        id: RecordId,
+        place: u64,
+        now: Timestamp,
+        bytes: &mut usize,
+    ) -> Result<Option<Swept>, redb::Error> {
         let record = {
             let row = self.rows.get(place)?;
             let row = row.as_ref().map(redb::AccessGuard::value);

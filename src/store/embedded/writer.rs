@@ -90,7 +90,10 @@ impl Source {
         if changes.is_empty() {
             return Ok(());
         }
-        tracing::warn!(records = changes.len(), "requests were in flight when the last run ended; their outcome is unknown");
+        tracing::warn!(
+            records = changes.len(),
+            "requests were in flight when the last run ended; their outcome is unknown"
+        );
         for slice in changes.chunks(DISOWN_SLICE) {
             let committed = loaded.tables.commit(slice, 0, now)?;
             take_in(slice, &committed, &mut loaded.index, &mut loaded.census);
@@ -170,7 +173,9 @@ impl Writer {
             }
             let expected = if last >= LINGER_FROM { last } else { 1 };
             let idle = if self.is_overdue() { Duration::ZERO } else { IDLE };
-            let Some(ops) = self.shared.queue.next(self.limit, Patience { idle, expected, linger: LINGER }) else { break };
+            let Some(ops) = self.shared.queue.next(self.limit, Patience { idle, expected, linger: LINGER }) else {
+                break;
+            };
             last = ops.len();
             if last > 0 || self.is_overdue() {
                 fault = guarded(|| self.serve(ops)).and_then(|served| served).err();
@@ -262,7 +267,8 @@ impl Writer {
     fn finish(mut self) -> Result<(), String> {
         self.source.tally.sync_from_now_on();
         let Some(tables) = self.tables.take() else { return Ok(()) };
-        let closed = guarded(|| tables.close()).and_then(|closed| closed.map_err(|e| Fault::of(&e, &self.source.tally)));
+        let closed =
+            guarded(|| tables.close()).and_then(|closed| closed.map_err(|e| Fault::of(&e, &self.source.tally)));
         closed.map_err(|fault| {
             tracing::error!(%fault, "the embedded store could not be closed cleanly; the next start will check it");
             fault.to_string()

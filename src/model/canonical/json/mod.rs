@@ -129,11 +129,7 @@ fn child<'v>(value: &'v Value, token: &str) -> Result<Option<&'v Value>, Duplica
         Value::Object(members) => {
             let mut named = members.iter().filter(|(name, _)| name == token);
             let first = named.next().map(|(_, value)| value);
-            if named.next().is_some() {
-                Err(DuplicateMember)
-            } else {
-                Ok(first)
-            }
+            if named.next().is_some() { Err(DuplicateMember) } else { Ok(first) }
         }
         Value::Array(elements) => Ok(pointer::index(token).and_then(|index| elements.get(index))),
         _ => Ok(None),
@@ -167,22 +163,13 @@ enum Ignore<'p> {
 impl<'p> Ignore<'p> {
     fn of(paths: Vec<Path<'p>>) -> Self {
         // A path without tokens has arrived at the value it names.
-        if paths.iter().any(|path| path.is_empty()) {
-            Self::Whole
-        } else {
-            Self::Within(paths)
-        }
+        if paths.iter().any(|path| path.is_empty()) { Self::Whole } else { Self::Within(paths) }
     }
 
     /// Follows the paths whose first token passes `names` one step down.
     fn step(paths: &[Path<'p>], names: impl Fn(&str) -> bool) -> Self {
         let split = paths.iter().filter_map(|path| path.split_first());
-        Self::of(
-            split
-                .filter(|(token, _)| names(token))
-                .map(|(_, rest)| rest)
-                .collect(),
-        )
+        Self::of(split.filter(|(token, _)| names(token)).map(|(_, rest)| rest).collect())
     }
 
     fn member(paths: &[Path<'p>], name: &str) -> Self {
@@ -195,11 +182,7 @@ impl<'p> Ignore<'p> {
 }
 
 /// Recurses no deeper than the document, and so no deeper than `MAX_DEPTH`.
-fn digest_value(
-    value: &Value,
-    ignore: &[Path<'_>],
-    feed: &mut Feed<'_>,
-) -> Result<(), DuplicateMember> {
+fn digest_value(value: &Value, ignore: &[Path<'_>], feed: &mut Feed<'_>) -> Result<(), DuplicateMember> {
     match value {
         Value::Null => feed.tag(b'n'),
         Value::Bool(false) => feed.tag(b'f'),
@@ -215,17 +198,11 @@ fn digest_value(
     Ok(())
 }
 
-fn digest_array(
-    elements: &[Value],
-    ignore: &[Path<'_>],
-    feed: &mut Feed<'_>,
-) -> Result<(), DuplicateMember> {
+fn digest_array(elements: &[Value], ignore: &[Path<'_>], feed: &mut Feed<'_>) -> Result<(), DuplicateMember> {
     let kept = || {
-        elements.iter().enumerate().filter_map(|(index, element)| {
-            match Ignore::element(ignore, index) {
-                Ignore::Whole => None,
-                Ignore::Within(paths) => Some((element, paths)),
-            }
+        elements.iter().enumerate().filter_map(|(index, element)| match Ignore::element(ignore, index) {
+            Ignore::Whole => None,
+            Ignore::Within(paths) => Some((element, paths)),
         })
     };
     feed.tag(b'[');
@@ -243,17 +220,10 @@ struct Kept<'v, 'p> {
     ignore: Vec<Path<'p>>,
 }
 
-fn digest_object(
-    members: &[(String, Value)],
-    ignore: &[Path<'_>],
-    feed: &mut Feed<'_>,
-) -> Result<(), DuplicateMember> {
+fn digest_object(members: &[(String, Value)], ignore: &[Path<'_>], feed: &mut Feed<'_>) -> Result<(), DuplicateMember> {
     let mut kept = kept_members(members, ignore);
     kept.sort_unstable_by_key(|member| member.name);
-    if kept
-        .array_windows()
-        .any(|[left, right]| left.name == right.name)
-    {
+    if kept.array_windows().any(|[left, right]| left.name == right.name) {
         return Err(DuplicateMember);
     }
     feed.tag(b'{');
@@ -269,11 +239,7 @@ fn kept_members<'v, 'p>(members: &'v [(String, Value)], ignore: &[Path<'p>]) -> 
     let mut kept = Vec::with_capacity(members.len());
     for (name, value) in members {
         if let Ignore::Within(ignore) = Ignore::member(ignore, name) {
-            kept.push(Kept {
-                name,
-                value,
-                ignore,
-            });
+            kept.push(Kept { name, value, ignore });
         }
     }
     kept

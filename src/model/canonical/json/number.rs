@@ -25,20 +25,11 @@ impl Number {
     /// exponent leaves the range of `i64`.
     ///
     /// `integer` and `fraction` hold ASCII digits only; either may be empty.
-    pub(super) fn from_parts(
-        negative: bool,
-        integer: &str,
-        fraction: &str,
-        exponent: i64,
-    ) -> Option<Self> {
+    pub(super) fn from_parts(negative: bool, integer: &str, fraction: &str, exponent: i64) -> Option<Self> {
         let mut digits = significant(integer, fraction);
         let kept = digits.trim_end_matches('0').len();
         if kept == 0 {
-            return Some(Self {
-                negative,
-                digits: Box::default(),
-                exponent: 0,
-            });
+            return Some(Self { negative, digits: Box::default(), exponent: 0 });
         }
         // The fraction and the trailing zeros are netted first, so that only the
         // final exponent has to be in range and not some step on the way to it.
@@ -46,11 +37,7 @@ impl Number {
         let shift = trailing_zeros.checked_sub(i64::try_from(fraction.len()).ok()?)?;
         let exponent = exponent.checked_add(shift)?;
         digits.truncate(kept);
-        Some(Self {
-            negative,
-            digits: digits.into_boxed_str(),
-            exponent,
-        })
+        Some(Self { negative, digits: digits.into_boxed_str(), exponent })
     }
 
     /// Feeds the number, with its sign for the tag of the value.
@@ -64,9 +51,7 @@ impl Number {
     /// number is short enough to be written without an exponent. A negative place is
     /// so many zeros left of the digits.
     fn plain_point(&self) -> Option<i64> {
-        let point = self
-            .exponent
-            .checked_add(i64::try_from(self.digits.len()).ok()?)?;
+        let point = self.exponent.checked_add(i64::try_from(self.digits.len()).ok()?)?;
         let limit = i64::try_from(PLAIN_DIGITS).ok()?;
         let short = self.digits.len() <= PLAIN_DIGITS && (-limit..=limit).contains(&point);
         short.then_some(point)
@@ -76,11 +61,7 @@ impl Number {
 /// All digits of a spelling from the first one that is not zero.
 fn significant(integer: &str, fraction: &str) -> String {
     let integer = integer.trim_start_matches('0');
-    let fraction = if integer.is_empty() {
-        fraction.trim_start_matches('0')
-    } else {
-        fraction
-    };
+    let fraction = if integer.is_empty() { fraction.trim_start_matches('0') } else { fraction };
     let mut digits = String::with_capacity(integer.len() + fraction.len());
     digits.push_str(integer);
     digits.push_str(fraction);
@@ -134,10 +115,7 @@ mod tests {
     #[test]
     fn zero_keeps_its_sign_and_nothing_else() {
         assert_eq!(number("0", "", 0), number("0", "000", 77));
-        assert_ne!(
-            Some(number("0", "", 0)),
-            Number::from_parts(true, "0", "", 0)
-        );
+        assert_ne!(Some(number("0", "", 0)), Number::from_parts(true, "0", "", 0));
     }
 
     #[test]
@@ -156,19 +134,10 @@ mod tests {
         assert_eq!(number("5", "", -2).to_string(), "0.05");
         assert_eq!(number("0", "5", 0).to_string(), "0.5");
         assert_eq!(number("0", "0", 9).to_string(), "0");
-        assert_eq!(
-            number("9007199254740993", "", 0).to_string(),
-            "9007199254740993"
-        );
+        assert_eq!(number("9007199254740993", "", 0).to_string(), "9007199254740993");
         assert_eq!(number("12", "", 400).to_string(), "12e400");
         assert_eq!(number("12", "", -400).to_string(), "12e-400");
-        assert_eq!(
-            number("1", "", i64::MAX).to_string(),
-            format!("1e{}", i64::MAX)
-        );
-        assert_eq!(
-            number("1", "", i64::MIN).to_string(),
-            format!("1e{}", i64::MIN)
-        );
+        assert_eq!(number("1", "", i64::MAX).to_string(), format!("1e{}", i64::MAX));
+        assert_eq!(number("1", "", i64::MIN).to_string(), format!("1e{}", i64::MIN));
     }
 }

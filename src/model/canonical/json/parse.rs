@@ -6,21 +6,11 @@ use super::{Number, Value};
 
 /// Reads exactly one JSON value, with nothing but whitespace around it.
 pub(super) fn parse(bytes: &[u8]) -> Result<Value, NotCanonical> {
-    let text = std::str::from_utf8(bytes).map_err(|error| NotCanonical::InvalidUtf8 {
-        at: error.valid_up_to(),
-    })?;
-    let mut parser = Parser {
-        text,
-        rest: text,
-        members: 0,
-    };
+    let text = std::str::from_utf8(bytes).map_err(|error| NotCanonical::InvalidUtf8 { at: error.valid_up_to() })?;
+    let mut parser = Parser { text, rest: text, members: 0 };
     let value = parser.value(0)?;
     parser.skip_whitespace();
-    if parser.rest.is_empty() {
-        Ok(value)
-    } else {
-        Err(parser.syntax())
-    }
+    if parser.rest.is_empty() { Ok(value) } else { Err(parser.syntax()) }
 }
 
 struct Parser<'a> {
@@ -132,13 +122,8 @@ impl<'a> Parser<'a> {
         let negative = self.eat("-");
         let integer = self.integer()?;
         let fraction = if self.eat(".") { self.digits()? } else { "" };
-        let exponent = if self.eat("e") || self.eat("E") {
-            self.exponent(at)?
-        } else {
-            0
-        };
-        Number::from_parts(negative, integer, fraction, exponent)
-            .ok_or(NotCanonical::HugeExponent { at })
+        let exponent = if self.eat("e") || self.eat("E") { self.exponent(at)? } else { 0 };
+        Number::from_parts(negative, integer, fraction, exponent).ok_or(NotCanonical::HugeExponent { at })
     }
 
     /// The digits before the point: one zero, or digits that begin with another.
@@ -162,20 +147,14 @@ impl<'a> Parser<'a> {
             .map(|byte| i64::from(byte - b'0'))
             // Building a negative exponent downwards lets it reach `i64::MIN`.
             .map(|digit| if negative { -digit } else { digit })
-            .try_fold(0_i64, |exponent, digit| {
-                exponent.checked_mul(10)?.checked_add(digit)
-            })
+            .try_fold(0_i64, |exponent, digit| exponent.checked_mul(10)?.checked_add(digit))
             .ok_or(NotCanonical::HugeExponent { at })
     }
 
     /// One digit or more.
     fn digits(&mut self) -> Result<&'a str, NotCanonical> {
         let digits = self.take_while(|byte| byte.is_ascii_digit());
-        if digits.is_empty() {
-            Err(self.syntax())
-        } else {
-            Ok(digits)
-        }
+        if digits.is_empty() { Err(self.syntax()) } else { Ok(digits) }
     }
 
     fn string(&mut self) -> Result<String, NotCanonical> {
@@ -252,11 +231,7 @@ impl<'a> Parser<'a> {
     /// Callers choose runs that end before an ASCII byte or hold ASCII bytes only,
     /// so that the text is always cut between characters.
     fn take_while(&mut self, belongs: impl Fn(u8) -> bool) -> &'a str {
-        let end = self
-            .rest
-            .bytes()
-            .position(|byte| !belongs(byte))
-            .unwrap_or(self.rest.len());
+        let end = self.rest.bytes().position(|byte| !belongs(byte)).unwrap_or(self.rest.len());
         let Some((run, rest)) = self.rest.split_at_checked(end) else {
             return "";
         };
@@ -275,11 +250,7 @@ impl<'a> Parser<'a> {
     }
 
     fn expect(&mut self, token: &str) -> Result<(), NotCanonical> {
-        if self.eat(token) {
-            Ok(())
-        } else {
-            Err(self.syntax())
-        }
+        if self.eat(token) { Ok(()) } else { Err(self.syntax()) }
     }
 
     fn peek(&self) -> Option<u8> {

@@ -66,11 +66,7 @@ fn unescape(token: &str) -> Result<String, PointerError> {
 pub(super) fn index(token: &str) -> Option<usize> {
     let digits = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit());
     let leading_zero = token.len() > 1 && token.starts_with('0');
-    if digits && !leading_zero {
-        token.parse().ok()
-    } else {
-        None
-    }
+    if digits && !leading_zero { token.parse().ok() } else { None }
 }
 
 impl FromStr for Pointer {
@@ -114,12 +110,7 @@ mod tests {
 
     #[test]
     fn the_empty_pointer_has_no_tokens() {
-        assert!(
-            Pointer::parse("")
-                .expect("a valid pointer")
-                .tokens()
-                .is_empty()
-        );
+        assert!(Pointer::parse("").expect("a valid pointer").tokens().is_empty());
         assert_eq!(Pointer::parse("/").expect("a valid pointer").tokens(), [""]);
     }
 

@@ -49,35 +49,19 @@ fn assert_syntax(text: &[u8], at: usize) {
 
 #[test]
 fn member_order_and_whitespace_do_not_count() {
-    assert_same(&[
-        "{\"a\":1,\"b\":[2,{}]}",
-        " {\t\"b\" : [ 2 , { } ],\r\n\"a\" :1 } \n",
-    ]);
+    assert_same(&["{\"a\":1,\"b\":[2,{}]}", " {\t\"b\" : [ 2 , { } ],\r\n\"a\" :1 } \n"]);
     assert_same(&["{\"é\":1,\"z\":2,\"\":3}", "{\"\":3,\"z\":2,\"\\u00e9\":1}"]);
 }
 
 #[test]
 fn escapes_do_not_count() {
     assert_same(&["\"a/é\u{1f600}\"", "\"\\u0061\\/\\u00E9\\ud83d\\uDE00\""]);
-    assert_same(&[
-        "\"\\b\\f\\n\\r\\t\\\"\\\\\"",
-        "\"\\u0008\\u000c\\u000a\\u000d\\u0009\\u0022\\u005c\"",
-    ]);
+    assert_same(&["\"\\b\\f\\n\\r\\t\\\"\\\\\"", "\"\\u0008\\u000c\\u000a\\u000d\\u0009\\u0022\\u005c\""]);
 }
 
 #[test]
 fn number_spelling_does_not_count() {
-    assert_same(&[
-        "1",
-        "1.0",
-        "1e0",
-        "1E+0",
-        "1e-0",
-        "10E-1",
-        "0.1e1",
-        "0.0001e00004",
-        "100e-2",
-    ]);
+    assert_same(&["1", "1.0", "1e0", "1E+0", "1e-0", "10E-1", "0.1e1", "0.0001e00004", "100e-2"]);
     assert_same(&["0", "0.0", "0e5", "0E-5", "0.000e1"]);
     assert_same(&["-0", "-0.0", "-0e5"]);
     assert_same(&["1e400", "10e399", "0.1e401"]);
@@ -89,13 +73,7 @@ fn every_digit_counts() {
     assert_distinct(&["9007199254740993", "9007199254740992", "9007199254740992.5"]);
     assert_distinct(&["1e400", "1e500", "-1e400", "1e-400"]);
     assert_distinct(&["0", "-0"]);
-    assert_distinct(&[
-        "0.1",
-        "0.10000000000000000000000000000000000001",
-        "0.01",
-        "1",
-        "10",
-    ]);
+    assert_distinct(&["0.1", "0.10000000000000000000000000000000000001", "0.01", "1", "10"]);
 }
 
 #[test]
@@ -117,29 +95,14 @@ fn kinds_of_value_stay_apart() {
         "[{}]",
         "{\"\":null}",
     ]);
-    assert_distinct(&[
-        "{\"a\":null}",
-        "{}",
-        "{\"a\":{}}",
-        "{\"a\":[]}",
-        "{\"A\":null}",
-    ]);
+    assert_distinct(&["{\"a\":null}", "{}", "{\"a\":{}}", "{\"a\":[]}", "{\"A\":null}"]);
 }
 
 #[test]
 fn structure_counts() {
     assert_distinct(&["[1,2]", "[2,1]", "[[1],2]", "[1,[2]]", "[[1,2]]", "[12]"]);
-    assert_distinct(&[
-        "[\"a\",\"b\"]",
-        "[\"ab\"]",
-        "[\"ab\",\"\"]",
-        "[\"a\\\",\\\"b\"]",
-    ]);
-    assert_distinct(&[
-        "{\"a\":{\"b\":1}}",
-        "{\"a\":{},\"b\":1}",
-        "{\"b\":{\"a\":1}}",
-    ]);
+    assert_distinct(&["[\"a\",\"b\"]", "[\"ab\"]", "[\"ab\",\"\"]", "[\"a\\\",\\\"b\"]"]);
+    assert_distinct(&["{\"a\":{\"b\":1}}", "{\"a\":{},\"b\":1}", "{\"b\":{\"a\":1}}"]);
 }
 
 #[test]
@@ -149,20 +112,13 @@ fn text_is_not_normalised() {
 
 #[test]
 fn a_duplicated_member_is_never_merged() {
-    for text in [
-        "{\"a\":1,\"a\":1}",
-        "{\"a\":1,\"b\":2,\"a\":3}",
-        "{\"a\":1,\"\\u0061\":1}",
-        "[0,{\"x\":{\"\":1,\"\":1}}]",
-    ] {
+    for text in
+        ["{\"a\":1,\"a\":1}", "{\"a\":1,\"b\":2,\"a\":3}", "{\"a\":1,\"\\u0061\":1}", "[0,{\"x\":{\"\":1,\"\":1}}]"]
+    {
         assert_eq!(digest(text), Err(NotCanonical::DuplicateMember), "{text}");
         assert!(parse(text.as_bytes()).expect("valid JSON").duplicate());
     }
-    assert!(
-        !parse(b"{\"a\":{\"a\":1},\"A\":1}")
-            .expect("valid JSON")
-            .duplicate()
-    );
+    assert!(!parse(b"{\"a\":{\"a\":1},\"A\":1}").expect("valid JSON").duplicate());
 }
 
 #[test]
@@ -180,26 +136,13 @@ fn a_pointer_never_leads_through_a_duplicate() {
 fn pointers_follow_rfc_6901() {
     let text = r#"{"foo":["bar","baz"],"":0,"a/b":1,"c%d":2,"e^f":3,"k\"l":6," ":7,"m~n":8}"#;
     let document = parse(text.as_bytes()).expect("valid JSON");
-    let find = |pointer| {
-        document
-            .pointer(&pointer_to(pointer))
-            .expect("no duplicates")
-    };
+    let find = |pointer| document.pointer(&pointer_to(pointer)).expect("no duplicates");
     let number = |text: &str| parse(text.as_bytes()).expect("valid JSON").root().clone();
     assert_eq!(find("/foo/0"), Some(&Value::String("bar".to_owned())));
-    for (pointer, value) in [
-        ("/", "0"),
-        ("/a~1b", "1"),
-        ("/c%d", "2"),
-        ("/k\"l", "6"),
-        ("/ ", "7"),
-        ("/m~0n", "8"),
-    ] {
+    for (pointer, value) in [("/", "0"), ("/a~1b", "1"), ("/c%d", "2"), ("/k\"l", "6"), ("/ ", "7"), ("/m~0n", "8")] {
         assert_eq!(find(pointer), Some(&number(value)), "{pointer}");
     }
-    for nowhere in [
-        "/foo/2", "/foo/-", "/foo/00", "/foo/+0", "/foo/bar", "/foo/0/0", "/x/y", "//0",
-    ] {
+    for nowhere in ["/foo/2", "/foo/-", "/foo/00", "/foo/+0", "/foo/bar", "/foo/0/0", "/x/y", "//0"] {
         assert_eq!(find(nowhere), None, "{nowhere}");
     }
 }
@@ -208,52 +151,28 @@ fn pointers_follow_rfc_6901() {
 fn ignored_values_leave_no_trace() {
     let same = |text, ignore: &[&str], as_if| {
         assert!(digest(as_if).is_ok(), "{as_if}");
-        assert_eq!(
-            digest_without(text, ignore),
-            digest(as_if),
-            "{text} {ignore:?}"
-        );
+        assert_eq!(digest_without(text, ignore), digest(as_if), "{text} {ignore:?}");
     };
     same("{\"a\":1,\"b\":2}", &["/b"], "{\"a\":1}");
-    same(
-        "{\"a\":{\"x\":1,\"y\":[]},\"b\":2}",
-        &["/a/x", "/b"],
-        "{\"a\":{\"y\":[]}}",
-    );
+    same("{\"a\":{\"x\":1,\"y\":[]},\"b\":2}", &["/a/x", "/b"], "{\"a\":{\"y\":[]}}");
     same("[1,2,3]", &["/1"], "[1,3]");
-    same(
-        "[{\"t\":1},{\"t\":2,\"u\":3}]",
-        &["/1/t", "/0/t"],
-        "[{},{\"u\":3}]",
-    );
+    same("[{\"t\":1},{\"t\":2,\"u\":3}]", &["/1/t", "/0/t"], "[{},{\"u\":3}]");
     same("{\"a\":1}", &["/b", "/a/b", "/0", "/a/0"], "{\"a\":1}");
     same("[1,2]", &["/2", "/-", "/01", "/a"], "[1,2]");
     same("{\"a\":{\"b\":1}}", &["/a/b", "/a"], "{}");
     same("{\"a\":1,\"b\":1}", &["/a", "/a"], "{\"b\":1}");
     same("{\"0\":1,\"1\":2}", &["/1"], "{\"0\":1}");
-    assert_eq!(
-        digest_without("{\"a\":1}", &[""]),
-        digest_without("[]", &[""])
-    );
+    assert_eq!(digest_without("{\"a\":1}", &[""]), digest_without("[]", &[""]));
     assert_ne!(digest_without("{\"a\":1}", &[""]), digest("null"));
 }
 
 #[test]
 fn duplicates_may_be_ignored() {
     let ignoring = |text, pointer| digest_without(text, &[pointer]);
-    assert_eq!(
-        ignoring("{\"a\":1,\"b\":2,\"a\":3}", "/a"),
-        digest("{\"b\":2}")
-    );
-    assert_eq!(
-        ignoring("{\"a\":{\"x\":1,\"x\":2},\"b\":2}", "/a"),
-        digest("{\"b\":2}")
-    );
+    assert_eq!(ignoring("{\"a\":1,\"b\":2,\"a\":3}", "/a"), digest("{\"b\":2}"));
+    assert_eq!(ignoring("{\"a\":{\"x\":1,\"x\":2},\"b\":2}", "/a"), digest("{\"b\":2}"));
     let refused = Err(NotCanonical::DuplicateMember);
-    assert_eq!(
-        ignoring("{\"a\":{\"x\":1},\"a\":{\"x\":2}}", "/a/x"),
-        refused
-    );
+    assert_eq!(ignoring("{\"a\":{\"x\":1},\"a\":{\"x\":2}}", "/a/x"), refused);
     assert_eq!(ignoring("{\"a\":1,\"b\":2,\"a\":3}", "/b"), refused);
 }
 
@@ -318,11 +237,7 @@ fn half_a_surrogate_pair_is_no_character() {
         r#"["\udc00\ud800"]"#,
         r#"["\ud800\u0041"]"#,
     ] {
-        assert_eq!(
-            parse(text.as_bytes()),
-            Err(NotCanonical::LoneSurrogate { at: 2 }),
-            "{text}"
-        );
+        assert_eq!(parse(text.as_bytes()), Err(NotCanonical::LoneSurrogate { at: 2 }), "{text}");
     }
     assert_syntax(br#""\ud800\u00""#, 9);
 }
@@ -349,10 +264,7 @@ fn nesting_is_bounded() {
     assert_eq!(digest(&nested(MAX_DEPTH + 1)), too_deep);
     assert_eq!(digest(&"[".repeat(200_000)), too_deep);
     let at = MAX_DEPTH * 5;
-    assert_eq!(
-        digest(&"{\"a\":".repeat(200_000)),
-        Err(NotCanonical::TooDeep { at })
-    );
+    assert_eq!(digest(&"{\"a\":".repeat(200_000)), Err(NotCanonical::TooDeep { at }));
     let wide = format!("[{}]", vec![nested(MAX_DEPTH - 1); 10].join(","));
     assert!(digest(&wide).is_ok());
 }
@@ -365,10 +277,7 @@ fn members_are_bounded_in_the_whole_document() {
     };
     assert!(digest(&object(MAX_MEMBERS)).is_ok());
     let at = object(MAX_MEMBERS).len();
-    assert_eq!(
-        digest(&object(MAX_MEMBERS + 1)),
-        Err(NotCanonical::TooManyMembers { at })
-    );
+    assert_eq!(digest(&object(MAX_MEMBERS + 1)), Err(NotCanonical::TooManyMembers { at }));
     let half = object(MAX_MEMBERS / 2);
     assert!(digest(&format!("[{half},{half}]")).is_ok());
     let one_more = digest(&format!("[{half},{half},{{\"a\":1}}]"));
@@ -389,11 +298,7 @@ fn an_exponent_never_wraps_around() {
         &format!("0.1e{least}"),
     ] {
         let text = format!("[{text}]");
-        assert_eq!(
-            digest(&text),
-            Err(NotCanonical::HugeExponent { at: 1 }),
-            "{text}"
-        );
+        assert_eq!(digest(&text), Err(NotCanonical::HugeExponent { at: 1 }), "{text}");
     }
     assert_same(&["1e00000000000000000000000000000000001", "10"]);
 }
@@ -414,11 +319,7 @@ fn model() -> impl Strategy<Value = Model> {
     let leaf = prop_oneof![
         Just(Model::Null),
         any::<bool>().prop_map(Model::Bool),
-        (
-            any::<bool>(),
-            prop_oneof![0..20_u128, any::<u128>()],
-            any::<i16>()
-        )
+        (any::<bool>(), prop_oneof![0..20_u128, any::<u128>()], any::<i16>())
             .prop_map(|(negative, digits, exponent)| Model::Number(negative, digits, exponent)),
         text().prop_map(Model::String),
     ];
@@ -431,11 +332,7 @@ fn model() -> impl Strategy<Value = Model> {
 }
 
 fn text() -> impl Strategy<Value = String> {
-    prop_oneof![
-        "[a-c]{0,2}",
-        "[ab\"\\\\/\n\t\u{0}\u{1f}é€\u{1f600}\u{fffd}]{0,6}",
-        any::<String>()
-    ]
+    prop_oneof!["[a-c]{0,2}", "[ab\"\\\\/\n\t\u{0}\u{1f}é€\u{1f600}\u{fffd}]{0,6}", any::<String>()]
 }
 
 /// A small source of choices, so that one seed stands for one way to render.
@@ -443,10 +340,7 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let high = usize::try_from(self.0 >> 33).expect("31 bits");
         high % sides
     }
@@ -456,9 +350,7 @@ fn render(model: &Model, dice: &mut Dice) -> String {
     let value = match model {
         Model::Null => "null".to_owned(),
         Model::Bool(value) => value.to_string(),
-        Model::Number(negative, digits, exponent) => {
-            render_number(*negative, *digits, i64::from(*exponent), dice)
-        }
+        Model::Number(negative, digits, exponent) => render_number(*negative, *digits, i64::from(*exponent), dice),
         Model::String(text) => render_string(text, dice),
         Model::Array(elements) => {
             let elements: Vec<_> = elements.iter().map(|value| render(value, dice)).collect();
@@ -469,10 +361,7 @@ fn render(model: &Model, dice: &mut Dice) -> String {
             for index in (1..members.len()).rev() {
                 members.swap(index, dice.roll(index + 1));
             }
-            let members: Vec<_> = members
-                .iter()
-                .map(|(name, value)| render_member(name, value, dice))
-                .collect();
+            let members: Vec<_> = members.iter().map(|(name, value)| render_member(name, value, dice)).collect();
             format!("{{{}{}}}", blank(dice), members.join(","))
         }
     };
@@ -480,13 +369,7 @@ fn render(model: &Model, dice: &mut Dice) -> String {
 }
 
 fn render_member(name: &str, value: &Model, dice: &mut Dice) -> String {
-    format!(
-        "{}{}{}:{}",
-        blank(dice),
-        render_string(name, dice),
-        blank(dice),
-        render(value, dice)
-    )
+    format!("{}{}{}:{}", blank(dice), render_string(name, dice), blank(dice), render(value, dice))
 }
 
 fn blank(dice: &mut Dice) -> &'static str {
@@ -501,13 +384,8 @@ fn render_number(negative: bool, digits: u128, exponent: i64, dice: &mut Dice) -
     let places = dice.roll(digits.len() + 4);
     let padded = format!("{digits:0>width$}", width = places + 1);
     let (integer, fraction) = padded.split_at(padded.len() - places);
-    let fraction = if places == 0 {
-        String::new()
-    } else {
-        format!(".{fraction}")
-    };
-    let exponent =
-        exponent + i64::try_from(places).expect("small") - i64::try_from(zeros).expect("small");
+    let fraction = if places == 0 { String::new() } else { format!(".{fraction}") };
+    let exponent = exponent + i64::try_from(places).expect("small") - i64::try_from(zeros).expect("small");
     let sign = if negative { "-" } else { "" };
     let exponent = match (exponent, dice.roll(2)) {
         (0, 0) => String::new(),
@@ -518,10 +396,7 @@ fn render_number(negative: bool, digits: u128, exponent: i64, dice: &mut Dice) -
 }
 
 fn render_string(text: &str, dice: &mut Dice) -> String {
-    let characters: String = text
-        .chars()
-        .map(|character| render_char(character, dice))
-        .collect();
+    let characters: String = text.chars().map(|character| render_char(character, dice)).collect();
     format!("\"{characters}\"")
 }
 
@@ -546,15 +421,7 @@ fn render_char(character: char, dice: &mut Dice) -> String {
             let mut units = [0; 2];
             let units = character.encode_utf16(&mut units).iter();
             let upper = side == 1;
-            units
-                .map(|unit| {
-                    if upper {
-                        format!("\\u{unit:04X}")
-                    } else {
-                        format!("\\u{unit:04x}")
-                    }
-                })
-                .collect()
+            units.map(|unit| if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") }).collect()
         }
     }
 }
@@ -579,10 +446,7 @@ fn changes(model: &Model) -> Vec<Model> {
                 })
             };
             let longer = [&elements[..], &[Model::Null]].concat();
-            (0..elements.len())
-                .flat_map(changed)
-                .chain([Model::Array(longer)])
-                .collect()
+            (0..elements.len()).flat_map(changed).chain([Model::Array(longer)]).collect()
         }
         Model::Object(members) => {
             let with = |name: &str, change: Model| {
@@ -639,14 +503,8 @@ fn near_json() -> impl Strategy<Value = Vec<u8>> {
         "\"b\":1",
     ]);
     let soup = prop::collection::vec(token, 0..12).prop_map(|tokens| tokens.concat().into_bytes());
-    let damaged = (
-        model(),
-        any::<u64>(),
-        any::<prop::sample::Index>(),
-        any::<u8>(),
-        0..4_u8,
-    )
-        .prop_map(|(model, seed, place, byte, damage)| {
+    let damaged = (model(), any::<u64>(), any::<prop::sample::Index>(), any::<u8>(), 0..4_u8).prop_map(
+        |(model, seed, place, byte, damage)| {
             let mut text = render(&model, &mut Dice(seed)).into_bytes();
             let place = place.index(text.len());
             match damage {
@@ -656,7 +514,8 @@ fn near_json() -> impl Strategy<Value = Vec<u8>> {
                 _ => text.truncate(place),
             }
             text
-        });
+        },
+    );
     prop_oneof![soup, damaged, any::<Vec<u8>>()]
 }
 
