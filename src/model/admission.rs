@@ -118,12 +118,14 @@ pub fn admit(
     unknown: UnknownCount,
     now: Timestamp,
 ) -> (Admission, Option<Record>) {
+    // Before time is asked: another record's row that is over does not say that
+    // the one asked for is absent.
+    if record.as_ref().is_some_and(|record| record.identity != offer.identity) {
+        return (Admission::Corrupt, None);
+    }
     let Some(record) = record.and_then(|record| record.at(now)) else {
         return grant_new(offer, unknown, now);
     };
-    if record.identity != offer.identity {
-        return (Admission::Corrupt, None);
-    }
     let same = offer.presented.asks_the_same(&record.fingerprint);
     match &record.state {
         RecordState::Released(_) => grant_again(record, offer, now),
@@ -185,7 +187,10 @@ fn grant_again(mut record: Record, offer: &Offer, now: Timestamp) -> (Admission,
     if record.apply(Event::Grant(lease(offer)), now).is_err() {
         return (Admission::Corrupt, None);
     }
-    record.fingerprint = offer.presented.fingerprint.clone();
+    if !over_doubt {
+        // Over a doubt the first request stays the measure of what is identical.
+        record.fingerprint = offer.presented.fingerprint.clone();
+    }
     record.begin(attempt(offer, number, now));
     (Admission::Granted(Grant { attempt: number, over_doubt }), Some(record))
 }

@@ -292,7 +292,8 @@ impl RecordState {
             Event::Confirm(token, term) => match state {
                 Some(InFlight(lease)) if lease.token == token => Ok(InFlight(Lease { term, ..lease.clone() })),
                 Some(Unknown(doubt)) if doubt.token == token && doubt.reason == DoubtReason::LeaseLapsed => {
-                    Ok(InFlight(Lease { token, term, keeping: doubt.keeping, over: None }))
+                    let over = doubt.earlier.then(|| doubt.clone());
+                    Ok(InFlight(Lease { token, term, keeping: doubt.keeping, over }))
                 }
                 None | Some(InFlight(_) | Completed(_) | Unknown(_) | Released(_) | Expired(_)) => {
                     Err(Refusal::Superseded)
@@ -303,9 +304,10 @@ impl RecordState {
                     Ok(settled(token, lease.keeping, lease.over.as_ref(), settlement, now))
                 }
                 Some(Unknown(doubt)) if doubt.token == token => Ok(match settlement {
-                    // The owner cannot know less than it did before.
-                    Settlement::Doubt(_) => Unknown(doubt.clone()),
-                    Settlement::Complete(_) | Settlement::Release(_) => {
+                    // The owner cannot know less than it did before; but that
+                    // its lease lapsed was never its own word.
+                    Settlement::Doubt(_) if doubt.reason != DoubtReason::LeaseLapsed => Unknown(doubt.clone()),
+                    Settlement::Complete(_) | Settlement::Release(_) | Settlement::Doubt(_) => {
                         settled(token, doubt.keeping, doubt.earlier.then_some(doubt), settlement, now)
                     }
                 }),
@@ -363,7 +365,8 @@ impl RecordState {
         }
     }
 
-    /// When time will next change this row, if it ever will.
+    /// When a row that is over can be cleared away or cut down, if time alone
+    /// ever does that. A lease is none of it: it is judged when the row is read.
     pub fn due(&self) -> Option<Timestamp> {
         match self {
             RecordState::InFlight(_) => None,
@@ -421,7 +424,13 @@ fn settled(
             completed(token, keeping, response, now)
         }
         (Settlement::Complete(_) | Settlement::Release(_), Some(doubt)) => {
-            RecordState::Unknown(Doubt { token, earlier: true, ..doubt.clone() })
+            // A lapse can be revived by its own heartbeat. This one's owner can
+            // no longer come back, and the settled attempt must not.
+            let reason = match doubt.reason {
+                DoubtReason::LeaseLapsed => DoubtReason::OwnerLost,
+                reason => reason,
+            };
+            RecordState::Unknown(Doubt { token, reason, earlier: true, ..doubt.clone() })
         }
         (Settlement::Release(reason), None) => {
             RecordState::Released(Release { token, reason, until: now.after(keeping.retention), keeping })
@@ -510,7 +519,14 @@ impl Record {
             Event::Grant(_) | Event::Confirm(..) => None,
         };
         let next = RecordState::after(Some(&self.state), event, now)?;
-        if next == self.state {
+        // Over an earlier doubt the last attempt may learn its truth late, and
+        // the record stays as unknown as it was.
+        let told = self.attempts.last().and_then(|last| last.ended).map(|(_, told)| told);
+        let learned = match conclusion {
+            Some(Conclusion::Answered(_) | Conclusion::Released(_)) => next.is_open() && told != conclusion,
+            Some(Conclusion::Doubtful(_)) | None => false,
+        };
+        if next == self.state && !learned {
             return Ok(());
         }
         self.state = next;

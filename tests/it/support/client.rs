@@ -20,7 +20,11 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = within("the proxy accepts", TcpStream::connect(address)).await;
-        Self { wire: Wire::new(stream.expect("the proxy accepts connections")) }
+        Self::over(stream.expect("the proxy accepts connections"))
+    }
+
+    pub(crate) fn over(stream: TcpStream) -> Self {
+        Self { wire: Wire::new(stream) }
     }
 
     pub(crate) async fn send(&mut self, request: &Request) {
@@ -46,6 +50,11 @@ impl Client {
     /// The head of the next final answer, the body being still to come.
     pub(crate) async fn begin(&mut self) -> Answer {
         self.try_begin().await.unwrap_or_else(|| panic!("the connection ended without an answer"))
+    }
+
+    /// The status of the next head, interim ones included.
+    pub(crate) async fn interim_head(&mut self) -> u16 {
+        answer::status(&self.wire.head().await.expect("an answer comes"))
     }
 
     async fn try_begin(&mut self) -> Option<Answer> {

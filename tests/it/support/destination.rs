@@ -179,6 +179,11 @@ impl Destination {
         self.shared.received().last().cloned().expect("a request arrived")
     }
 
+    /// The targets of all requests that arrived whole.
+    pub(crate) fn targets(&self) -> Vec<String> {
+        self.shared.received().iter().map(|request| request.target.clone()).collect()
+    }
+
     /// Waits until so many requests have arrived whole.
     pub(crate) async fn has_received(&self, count: usize) {
         eventually(&format!("{count} requests arrived"), async || self.executions() >= count).await;

@@ -29,6 +29,7 @@ pub(crate) struct Proxy {
     listen: SocketAddr,
     admin: SocketAddr,
     destination: SocketAddr,
+    arguments: Vec<String>,
     child: Option<Child>,
 }
 
@@ -59,6 +60,7 @@ impl Proxy {
             listen: free_address(),
             admin: free_address(),
             destination: destination.address(),
+            arguments: Vec::new(),
             child: None,
         };
         proxy.write_config();
@@ -85,6 +87,11 @@ impl Proxy {
         self.folder.path().join("data")
     }
 
+    /// Arguments besides the configuration, from the next start on.
+    pub(crate) fn arguments(&mut self, arguments: &[&str]) {
+        self.arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    }
+
     fn log_file(&self) -> PathBuf {
         self.folder.path().join("log")
     }
@@ -92,7 +99,7 @@ impl Proxy {
     fn command(&self) -> Command {
         let log = File::options().create(true).append(true).open(self.log_file()).expect("the folder takes the log");
         let mut command = Command::new(PROGRAM);
-        command.arg("serve").arg("--config").arg(self.config_file());
+        command.arg("serve").arg("--config").arg(self.config_file()).args(&self.arguments);
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a file has two handles")).stderr(log);
         command
     }
@@ -187,6 +194,11 @@ impl Proxy {
     /// Asks it to stop.
     pub(crate) fn term(&self) {
         self.signal(Signal::TERM);
+    }
+
+    /// Asks it to stop, as Ctrl-C does.
+    pub(crate) fn interrupt(&self) {
+        self.signal(Signal::INT);
     }
 
     /// Asks it to read its configuration again.

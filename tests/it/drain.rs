@@ -1,0 +1,98 @@
+//! Stopping: what was begun is finished, nothing is begun.
+
+use crate::support::*;
+
+#[tokio::test]
+async fn a_stop_lets_exchanges_finish_and_takes_no_new_ones() {
+    let gate = Gate::shut();
+    let destination = Destination::that_first(reply(201).body("made").after(&gate)).await;
+    let mut proxy = Proxy::before(&destination).await;
+    let mut open = proxy.client().await;
+    open.ask(&get("/warm-up")).await;
+    let first = proxy.begin(&pay("k"));
+    eventually("the payment arrives", async || destination.executions_of("k") == 1).await;
+    let waiter = proxy.begin(&pay("k"));
+    proxy.has_waiters(1).await;
+
+    proxy.term();
+    // Who waits and who comes is sent to try again elsewhere.
+    waiter.answer().await.is_problem(503, "shutting-down");
+    open.ask(&pay("new")).await.is_problem(503, "shutting-down");
+    assert!(!proxy.is_ready().await, "nobody is sent here any more");
+    eventually("no connection is taken", async || tokio::net::TcpStream::connect(proxy.address()).await.is_err()).await;
+    assert!(!first.is_over());
+
+    gate.open();
+    let answer = first.answer().await;
+    assert_eq!((answer.status, answer.text().as_str(), answer.outcome()), (201, "made", "executed"));
+    assert_eq!(proxy.ends().await.code(), Some(0), "{}", proxy.log());
+    proxy.start_again().await;
+    proxy.send(&pay("k")).await.is_replayed(201);
+    proxy.send(&pay("new")).await.is_executed(201);
+    assert_eq!((destination.executions_of("k"), destination.executions_of("new")), (1, 1));
+}
+
+#[tokio::test]
+async fn when_the_grace_is_over_what_was_sent_is_unknown() {
+    let gate = Gate::shut();
+    let destination = Destination::that_first(reply(201).after(&gate)).await;
+    let mut proxy = Proxy::with(Config::new().top("shutdown_grace: 300ms"), &destination).await;
+    let first = proxy.begin(&pay("k"));
+    destination.has_received(1).await;
+    proxy.term();
+    assert_eq!(proxy.ends().await.code(), Some(0), "{}", proxy.log());
+    if let Some(answer) = first.outcome().await {
+        answer.is_unknown(502);
+    }
+    gate.open();
+    proxy.start_again().await;
+    proxy.send(&pay("k")).await.is_unknown(409);
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn a_stream_finishes_within_the_grace() {
+    let gate = Gate::shut();
+    let destination = Destination::that_first(reply(200).chunks(["one", "two"]).gated(&gate)).await;
+    let mut proxy = Proxy::before(&destination).await;
+    let mut client = proxy.client().await;
+    client.send(&pay("k")).await;
+    let head = client.begin().await;
+    gate.let_one_pass();
+    assert_eq!(client.chunk().await, "one");
+    proxy.interrupt();
+    proxy.logs("stopping").await;
+    gate.open();
+    let answer = client.finish(head).await;
+    assert_eq!((answer.text().as_str(), answer.end), ("two", End::Whole));
+    assert_eq!(proxy.ends().await.code(), Some(0), "{}", proxy.log());
+    proxy.start_again().await;
+    proxy.send(&pay("k")).await.is_replayed(200);
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn a_late_answer_is_not_waited_for_at_a_stop() {
+    // Its client was told already; the record is unknown and stays so.
+    let gate = Gate::shut();
+    let destination = Destination::that_first(reply(201).after(&gate)).await;
+    let config = Config::new().destination("response_timeout: 300ms").top("shutdown_grace: 300ms");
+    let mut proxy = Proxy::with(config, &destination).await;
+    proxy.send(&pay("k")).await.is_unknown(504);
+    proxy.restart().await;
+    proxy.send(&pay("k")).await.is_unknown(409);
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn an_idle_proxy_stops_at_once() {
+    let destination = Destination::start().await;
+    let mut proxy = Proxy::before(&destination).await;
+    let mut idle = proxy.client().await;
+    idle.ask(&pay("k")).await.is_executed(201);
+    let started = std::time::Instant::now();
+    proxy.term();
+    assert_eq!(proxy.ends().await.code(), Some(0));
+    assert!(started.elapsed().as_secs() < 20, "it does not sit out its grace of 25 s");
+    idle.is_closed().await;
+}

@@ -1,0 +1,196 @@
+//! What the destination gets is what the client sent.
+
+use std::collections::BTreeSet;
+
+use crate::support::*;
+
+#[tokio::test]
+async fn target_body_and_repeated_headers_arrive_as_they_were_sent() {
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    for (key, path) in [("k", "/pay"), ("k", "/passes")] {
+        let body: &[u8] = b" {\"a\" : 1.0,\r\n\"u\":\"\\u00e9\"}\x00\n";
+        let target = format!("{path}?x=%2f&x=1&&y=a+b%20c;d='*~");
+        let request = pay(key)
+            .to(&target)
+            .typed("application/json", body)
+            .header("X-Multi", "one, two")
+            .header("X-Other", "between")
+            .header("X-Multi", "three")
+            .header("X-Empty", "");
+        assert_eq!(proxy.send(&request).await.status, 201);
+        let received = destination.last();
+        assert_eq!((received.target.as_str(), received.body.as_slice()), (target.as_str(), body));
+        assert_eq!(received.fields.all("x-multi"), ["one, two", "three"]);
+        assert_eq!(received.fields.all("x-empty"), [""]);
+        assert_eq!(received.fields.all("authorization"), ["Bearer alice"]);
+        assert_eq!(received.fields.all("content-length"), [body.len().to_string()]);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_added_but_where_the_request_came_from() {
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    for path in ["/pay", "/passes"] {
+        proxy.send(&pay("k").to(path)).await;
+        let received = destination.last();
+        let names: BTreeSet<_> = received.fields.0.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
+        let expected = [
+            "authorization",
+            "content-length",
+            "content-type",
+            "host",
+            "idempotency-key",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-proto",
+        ];
+        assert_eq!(names, expected.map(str::to_owned).into());
+        assert_eq!(received.header("host"), Some(destination.address().to_string().as_str()));
+        assert_eq!(received.header("x-forwarded-for"), Some("127.0.0.1"));
+        assert_eq!(received.header("x-forwarded-proto"), Some("http"));
+        assert_eq!(received.header("x-forwarded-host"), Some("api.test"));
+    }
+}
+
+#[tokio::test]
+async fn host_and_spelling_can_be_preserved() {
+    let destination = Destination::start().await;
+    let config = Config::new().destination("preserve_host: true, preserve_header_case: true");
+    let proxy = Proxy::with(config, &destination).await;
+    for path in ["/pay", "/passes"] {
+        proxy.send(&pay("k").to(path).header("X-oDD-Spelling", "1")).await;
+        let received = destination.last();
+        assert_eq!(received.header("host"), Some("api.test"));
+        let head = String::from_utf8_lossy(&received.head).into_owned();
+        assert!(head.contains("X-oDD-Spelling: 1"), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn headers_of_the_connection_stay_on_the_connection() {
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    for path in ["/pay", "/passes"] {
+        let request = pay("k")
+            .to(path)
+            .header("Connection", "close, X-Foo")
+            .header("X-Foo", "1")
+            .header("Keep-Alive", "timeout=5")
+            .header("Proxy-Connection", "close")
+            .header("X-Bar", "2");
+        assert_eq!(proxy.send(&request).await.status, 201);
+        let received = destination.last();
+        for name in ["connection", "x-foo", "keep-alive", "proxy-connection", "te", "upgrade", "transfer-encoding"] {
+            assert_eq!(received.header(name), None, "{path}: {name}");
+        }
+        assert_eq!(received.header("x-bar"), Some("2"));
+    }
+}
+
+#[tokio::test]
+async fn a_header_that_matters_is_no_header_of_the_connection() {
+    // Naming it in `Connection` would have it removed on the way, and with it
+    // the key, the scope or the framing.
+    let destination = Destination::start().await;
+    let config = Config::new().route("name: pay, path: /pay, fingerprint: { headers: [X-Version] }");
+    let proxy = Proxy::with(config, &destination).await;
+    let named = ["Idempotency-Key", "idempotency-key", "Authorization", "Content-Length", "Transfer-Encoding", "Host", "X-Version"];
+    for name in named {
+        for connection in [name.to_owned(), format!("close, {name}")] {
+            proxy.send(&pay("k").header("Connection", &connection)).await.is_problem(400, "header-nominated");
+        }
+    }
+    assert_eq!(destination.executions(), 0);
+}
+
+#[tokio::test]
+async fn a_chunked_request_arrives_whole() {
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    let body = format!(r#"{{"text":"{}"}}"#, "x".repeat(100_000));
+    let first = proxy.send(&pay("k").json(&body).chunked()).await;
+    first.is_executed(201);
+    let received = destination.last();
+    assert_eq!(received.text(), body);
+    assert_eq!(received.chunked, !received.fields.has("content-length"), "one framing, not two");
+    proxy.send(&pay("k").json(&body)).await.replays(&first);
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_100_is_told_to_go_on() {
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    let first = proxy.send(&pay("k")).await;
+    let cases = [pay("new"), pay("k"), pay("k").json("{}"), pay("k").to("/passes")];
+    for (request, status) in cases.iter().zip([201, 201, 422, 201]) {
+        let request = request.clone().header("Expect", "100-continue");
+        let mut client = proxy.client().await;
+        client.send_bytes(&request.head_bytes()).await;
+        assert_eq!(client.interim_head().await, 100);
+        client.send_bytes(request.body_bytes()).await;
+        assert_eq!(client.answer().await.status, status);
+    }
+    assert_eq!(destination.last().target, "/passes");
+    proxy.send(&pay("k").header("Expect", "100-continue")).await.replays(&first);
+    assert_eq!(destination.executions(), 3);
+}
+
+#[tokio::test]
+async fn a_body_that_was_read_already_is_sent_without_asking() {
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    proxy.send(&pay("k").header("Expect", "100-continue")).await.is_executed(201);
+    assert_eq!(destination.last().header("expect"), None);
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_not_asked_for() {
+    let destination = Destination::start().await;
+    let proxy = Proxy::with(Config::new().limits("request_body: 1KiB"), &destination).await;
+    let request = pay("k").body("x".repeat(2_000)).header("Expect", "100-continue");
+    let mut client = proxy.client().await;
+    client.send_bytes(&request.head_bytes()).await;
+    let answer = client.answer().await;
+    answer.is_problem(413, "body-too-large");
+    assert!(answer.interim.is_empty());
+    assert_eq!(destination.executions(), 0);
+}
+
+#[tokio::test]
+async fn a_destination_may_live_under_a_path() {
+    let destination = Destination::start().await;
+    let url = format!("http://{}/base/", destination.address());
+    let config = Config::new().route(&format!("name: pay, path: /pay, destination: {{ url: \"{url}\" }}"));
+    let proxy = Proxy::with(config, &destination).await;
+    proxy.send(&pay("k").to("/pay?x=1")).await.is_executed(201);
+    assert_eq!(destination.last().target, "/base/pay?x=1");
+}
+
+#[tokio::test]
+async fn no_second_request_hides_in_the_body_of_the_first() {
+    // Two framings at once are how requests are smuggled past a guard.
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    let hidden = "0\r\n\r\nGET /admin HTTP/1.1\r\nHost: x\r\n\r\n";
+    let both = ["Content-Length: 13\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 13\r\n"];
+    let wrong = [
+        "Content-Length: 5\r\nContent-Length: 6\r\n",
+        "Content-Length: +5\r\n",
+        "Content-Length: 5, 6\r\n",
+        "Transfer-Encoding: chunked, identity\r\n",
+    ];
+    for framing in both.iter().chain(&wrong) {
+        let mut client = proxy.client().await;
+        let head = "POST /pay HTTP/1.1\r\nHost: api.test\r\nIdempotency-Key: k\r\n";
+        client.send_what_goes(format!("{head}{framing}\r\n{hidden}").as_bytes()).await;
+        if let Some(answer) = client.hear().await {
+            assert!(answer.status == 400 || both.contains(framing), "{framing}: {answer:#?}");
+        }
+    }
+    assert_eq!(proxy.send(&get("/last")).await.status, 201);
+    assert_eq!(destination.last().target, "/last");
+    assert!(destination.targets().iter().all(|target| target != "/admin"));
+}
