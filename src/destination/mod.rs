@@ -10,6 +10,8 @@ pub mod classify;
 mod connect;
 pub mod headers;
 pub mod pool;
+#[cfg(test)]
+mod tests;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -56,6 +56,14 @@ impl Pools {
     }
 }
 
+#[cfg(test)]
+impl Pools {
+    /// How many connections to a destination are idle and good.
+    pub(super) fn idle_connections(&self, plan: &DestinationPlan) -> usize {
+        self.pool(plan).idle().iter().filter(|idle| idle.sender.is_ready()).count()
+    }
+}
+
 /// Drops idle connections whose time is over, until the pool is gone.
 async fn reap(pool: Weak<Pool>) {
     loop {
@@ -108,7 +116,7 @@ impl Destination for Pools {
     }
 }
 
-async fn open(plan: &DestinationPlan) -> Result<SendRequest<OutboundBody>, Failure> {
+pub(super) async fn open(plan: &DestinationPlan) -> Result<SendRequest<OutboundBody>, Failure> {
     let stream = connect::connect(plan).await.map_err(classify::connect)?;
     let (sender, connection) = http1::Builder::new()
         .max_headers(MAX_ANSWER_HEADERS)

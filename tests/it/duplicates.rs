@@ -124,7 +124,12 @@ async fn only_so_many_wait_at_all() {
 
 /// The answers of one request and of `waiters` duplicates that wait for it
 /// while the destination does `first`.
-async fn with_waiters(config: Config, waiters: usize, first: Script, then: Script) -> (Answer, Vec<Answer>, Destination) {
+async fn with_waiters(
+    config: Config,
+    waiters: usize,
+    first: Script,
+    then: Script,
+) -> (Answer, Vec<Answer>, Destination) {
     let gate = Gate::shut();
     let destination = Destination::that_does([first.after(&gate), then]).await;
     let proxy = Proxy::with(config, &destination).await;

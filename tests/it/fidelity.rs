@@ -96,7 +96,15 @@ async fn a_header_that_matters_is_no_header_of_the_connection() {
     let destination = Destination::start().await;
     let config = Config::new().route("name: pay, path: /pay, fingerprint: { headers: [X-Version] }");
     let proxy = Proxy::with(config, &destination).await;
-    let named = ["Idempotency-Key", "idempotency-key", "Authorization", "Content-Length", "Transfer-Encoding", "Host", "X-Version"];
+    let named = [
+        "Idempotency-Key",
+        "idempotency-key",
+        "Authorization",
+        "Content-Length",
+        "Transfer-Encoding",
+        "Host",
+        "X-Version",
+    ];
     for name in named {
         for connection in [name.to_owned(), format!("close, {name}")] {
             proxy.send(&pay("k").header("Connection", &connection)).await.is_problem(400, "header-nominated");
@@ -175,7 +183,10 @@ async fn no_second_request_hides_in_the_body_of_the_first() {
     let destination = Destination::start().await;
     let proxy = Proxy::before(&destination).await;
     let hidden = "0\r\n\r\nGET /admin HTTP/1.1\r\nHost: x\r\n\r\n";
-    let both = ["Content-Length: 13\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 13\r\n"];
+    let both = [
+        "Content-Length: 13\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 13\r\n",
+    ];
     let wrong = [
         "Content-Length: 5\r\nContent-Length: 6\r\n",
         "Content-Length: +5\r\n",

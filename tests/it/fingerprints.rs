@@ -161,12 +161,10 @@ async fn forms_count_by_their_decoded_pairs() {
 fn upload(boundary: &str, file: &[u8], preamble: &str) -> Request {
     let head = "Content-Disposition: form-data; name=\"meta\"\r\n\r\n{}\r\n";
     let file_head = "Content-Disposition: form-data; name=\"file\"; filename=\"a.bin\"\r\nContent-Type: x/y\r\n\r\n";
-    let body = [
-        format!("{preamble}--{boundary}\r\n{head}--{boundary}\r\n{file_head}").as_bytes(),
-        file,
-        format!("\r\n--{boundary}--\r\n").as_bytes(),
-    ];
-    post("/pay").typed(&format!("multipart/form-data; boundary={boundary}"), body.concat())
+    let start = format!("{preamble}--{boundary}\r\n{head}--{boundary}\r\n{file_head}");
+    let end = format!("\r\n--{boundary}--\r\n");
+    let body = [start.as_bytes(), file, end.as_bytes()].concat();
+    post("/pay").typed(&format!("multipart/form-data; boundary={boundary}"), body)
 }
 
 #[tokio::test]

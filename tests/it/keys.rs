@@ -39,8 +39,23 @@ async fn a_key_is_1_to_255_visible_characters() {
     let far_too_long = "k".repeat(60_000);
     let quoted_too_long = format!("\"{too_long}\"");
     let invalid = [
-        "", "   ", "\"\"", "a b", "\"a b\"", "a\tb", "a,b", "\"a\", \"b\"", "a\"b", "\"a", "\"a\"b", "\"a\\x\"", "é",
-        "\"é\"", &too_long, &quoted_too_long, &far_too_long,
+        "",
+        "   ",
+        "\"\"",
+        "a b",
+        "\"a b\"",
+        "a\tb",
+        "a,b",
+        "\"a\", \"b\"",
+        "a\"b",
+        "\"a",
+        "\"a\"b",
+        "\"a\\x\"",
+        "é",
+        "\"é\"",
+        &too_long,
+        &quoted_too_long,
+        &far_too_long,
     ];
     for key in invalid {
         let answer = proxy.send(&pay(key)).await;
@@ -193,9 +208,8 @@ async fn a_key_belongs_to_its_route() {
     // The same key on another route is another action; on the same route with
     // another method or path it is a mistake.
     let destination = Destination::start().await;
-    let config = Config::new()
-        .route("name: orders, path: /orders")
-        .route("name: cancel, path: \"/orders/{id}/cancel\"");
+    let config =
+        Config::new().route("name: orders, path: /orders").route("name: cancel, path: \"/orders/{id}/cancel\"");
     let proxy = Proxy::with(config, &destination).await;
     proxy.send(&pay("k").to("/orders")).await.is_executed(201);
     proxy.send(&pay("k").to("/orders/7/cancel")).await.is_executed(201);

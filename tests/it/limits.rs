@@ -122,10 +122,8 @@ async fn only_so_many_outcomes_of_one_scope_are_unknown() {
 #[tokio::test]
 async fn only_so_many_outcomes_of_one_route_are_unknown() {
     let destination = Destination::that_first(Script::close()).await;
-    let config = Config::new()
-        .limits("unknown_per_route: 1")
-        .route("name: pay, path: /pay")
-        .route("name: other, path: /other");
+    let config =
+        Config::new().limits("unknown_per_route: 1").route("name: pay, path: /pay").route("name: other, path: /other");
     let proxy = Proxy::with(config, &destination).await;
     proxy.send(&pay("a")).await.is_unknown(502);
     proxy.send(&pay("b").bearer("bob")).await.is_problem(503, "overloaded");

@@ -7,5 +7,27 @@
 // A test fails by panicking, in the functions it is made of too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod smoke;
 mod support;
+
+mod cli;
+mod clients_leave;
+mod configs;
+mod drain;
+mod duplicates;
+mod failures;
+mod fidelity;
+mod fingerprints;
+mod forward;
+mod keys;
+mod limits;
+mod passing;
+mod paths;
+mod problems;
+mod reload;
+mod replay;
+mod restarts;
+mod retention;
+mod scopes;
+mod secrets;
+mod statuses;
+mod streaming;

@@ -126,7 +126,8 @@ async fn a_connection_can_be_upgraded() {
     let destination = Destination::that_first(Script::bytes(switched).then(Script::stall())).await;
     let proxy = Proxy::before(&destination).await;
     let mut client = proxy.client().await;
-    let upgrade = get("/ws").header("Connection", "Upgrade").header("Upgrade", "websocket").header("Sec-WebSocket-Key", "a");
+    let upgrade =
+        get("/ws").header("Connection", "Upgrade").header("Upgrade", "websocket").header("Sec-WebSocket-Key", "a");
     client.send(&upgrade).await;
     assert_eq!(client.interim_head().await, 101);
     assert_eq!(client.exactly(7).await, b"frame-1");

@@ -74,8 +74,14 @@ async fn a_loose_route_does_not_open_a_way_around_a_strict_one() {
 async fn the_most_specific_route_wins() {
     let routes = [("rest", "/o/{*rest}"), ("one", "/o/{id}"), ("new", "/o/new"), ("items", "/o/{id}/items")];
     let (proxy, destination) = before(&routes).await;
-    let expected =
-        [("/o/new", "new"), ("/o/7", "one"), ("/o/7/items", "items"), ("/o/7/items/8", "rest"), ("/o/", "rest"), ("/o", "rest")];
+    let expected = [
+        ("/o/new", "new"),
+        ("/o/7", "one"),
+        ("/o/7/items", "items"),
+        ("/o/7/items/8", "rest"),
+        ("/o/", "rest"),
+        ("/o", "rest"),
+    ];
     for (n, (path, name)) in expected.iter().enumerate() {
         proxy.send(&pay(&format!("k-{n}")).to(path)).await.is_executed(201);
         assert_eq!(destination.last().header("x-route"), Some(*name), "{path}");

@@ -54,11 +54,7 @@ async fn a_route_chooses_the_status_of_a_reused_key() {
 async fn a_record_has_one_id_in_all_its_problems() {
     let destination = Destination::that_first(Script::close()).await;
     let proxy = Proxy::before(&destination).await;
-    let problems = [
-        proxy.send(&pay("k")).await,
-        proxy.send(&pay("k")).await,
-        proxy.send(&pay("k").json("{}")).await,
-    ];
+    let problems = [proxy.send(&pay("k")).await, proxy.send(&pay("k")).await, proxy.send(&pay("k").json("{}")).await];
     let ids: Vec<_> = problems.iter().map(|problem| problem.json()["record"].clone()).collect();
     assert!(ids.iter().all(|id| *id == ids[0] && id.is_string()), "{ids:?}");
     assert_eq!(problems[2].json()["state"], "unknown");

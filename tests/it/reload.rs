@@ -50,7 +50,8 @@ async fn policy_that_may_change_applies_to_records_there_are() {
     proxy.send(&pay("unknown")).await.is_unknown(502);
     let changed = "name: pay, path: /pay, mismatch_status: 409, on_unknown: forward, retention: 1s, guard: 1h";
     reload(&mut proxy, Config::new().route(changed)).await;
-    eventually("the mismatch status is the new one", async || proxy.send(&pay("k").json("{}")).await.status == 409).await;
+    eventually("the mismatch status is the new one", async || proxy.send(&pay("k").json("{}")).await.status == 409)
+        .await;
     proxy.send(&pay("k").json("{}")).await.is_problem(409, "key-reused");
     proxy.send(&pay("unknown")).await.is_executed(201);
     // What was fixed at completion stays fixed.
@@ -102,7 +103,11 @@ async fn records_of_an_earlier_identity_still_count() {
             let first = proxy.send(&tenant("k")).await;
             let config = Config::new().route(changed).route("name: refund, path: /refund");
             proxy.rewrite_config(config);
-            if restart { proxy.restart().await } else { proxy.hup() }
+            if restart {
+                proxy.restart().await
+            } else {
+                proxy.hup()
+            }
             eventually("the change is in force", async || guards(&proxy, "/refund").await).await;
             proxy.send(&tenant("k")).await.replays(&first);
             proxy.send(&tenant("k").json("{}")).await.is_problem(422, "key-reused");

@@ -53,7 +53,11 @@ async fn every_kind_of_record_outlives_stops_and_kills() {
     proxy.send(&pay("released")).await.is_executed(429);
     proxy.send(&pay("large")).await.is_executed(200);
     for crash in [false, true] {
-        if crash { proxy.crash_and_restart().await } else { proxy.restart().await }
+        if crash {
+            proxy.crash_and_restart().await
+        } else {
+            proxy.restart().await
+        }
         proxy.send(&pay("completed")).await.replays(&completed);
         proxy.send(&pay("completed").json("{}")).await.is_problem(422, "key-reused");
         proxy.send(&pay("unknown")).await.is_unknown(409);
@@ -110,9 +114,8 @@ async fn a_storm_of_kills_makes_nothing_happen_twice() {
     let mut given = HashMap::new();
     for round in 0..ROUNDS {
         let before = destination.executions();
-        let clients: Vec<_> = (0..KEYS)
-            .map(|n| tokio::spawn(persist(proxy.address(), format!("round-{round}-key-{n}"))))
-            .collect();
+        let clients: Vec<_> =
+            (0..KEYS).map(|n| tokio::spawn(persist(proxy.address(), format!("round-{round}-key-{n}")))).collect();
         // Killed while some are through, some on their way and some to come.
         destination.has_received(before + 3 + round * 5).await;
         proxy.crash_and_restart().await;

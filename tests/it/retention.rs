@@ -93,8 +93,10 @@ async fn an_unknown_outcome_stays_unless_the_route_lets_it_go() {
         proxy.send(&pay("k").to(path)).await.is_unknown(502);
     }
     eventually("the open one is over", async || proxy.send(&pay("k").to("/open")).await.status == 502).await;
-    eventually("the guarded one is expired", async || proxy.send(&pay("k").to("/guarded")).await.code() == "key-expired")
-        .await;
+    eventually("the guarded one is expired", async || {
+        proxy.send(&pay("k").to("/guarded")).await.code() == "key-expired"
+    })
+    .await;
     proxy.send(&pay("k").to("/for-ever")).await.is_unknown(409);
     assert_eq!(destination.executions(), 4);
 }

@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub(crate) mod destination;
 pub(crate) mod gate;
 pub(crate) mod problem;
+pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod request;
 pub(crate) mod script;

@@ -14,10 +14,9 @@ use super::answer::Answer;
 use super::client::{Client, Pending};
 use super::config::Config;
 use super::destination::Destination;
+use super::program::PROGRAM;
 use super::request::{Request, get};
 use super::{eventually, within};
-
-pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_onceward");
 
 /// How often a start is tried again because somebody else took the port.
 const STARTS: usize = 5;
