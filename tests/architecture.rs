@@ -14,7 +14,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store", &["model", "plan", "clock"]),
     ("destination", &["model", "plan"]),
     ("engine", &["model", "plan", "clock", "entropy", "store", "destination", "telemetry"]),
-    ("ingress", &["model", "plan", "engine", "destination"]),
+    ("ingress", &["model", "plan", "engine", "destination", "telemetry"]),
     ("admin", &["plan", "engine", "store", "telemetry"]),
     ("orphans", &["model", "plan", "store"]),
     ("ledger", &[]),

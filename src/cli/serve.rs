@@ -96,8 +96,6 @@ pub(super) struct Server {
     connections: TaskTracker,
     /// Where it really listens.
     pub(super) addresses: Vec<SocketAddr>,
-    /// Where health, readiness and metrics are.
-    pub(super) admin: Option<SocketAddr>,
 }
 
 impl Server {
@@ -128,15 +126,13 @@ impl Server {
             addresses.push(address);
             connections.spawn(ingress.clone().listen(listener, connections.clone()));
         }
-        let mut admin = None;
         if let Some((plan, listener)) = admin_listener {
             let address = listener.local_addr()?;
             tracing::info!(%address, "admin listening");
-            admin = Some(address);
             // It answers to the very end: readiness has to be seen as false.
             tokio::spawn(Admin::new(engine, plan, address).listen(listener, CancellationToken::new()));
         }
-        Ok(Self { ingress, connections, addresses, admin })
+        Ok(Self { ingress, connections, addresses })
     }
 
     /// Serves until a signal says to stop; reloads `config` on SIGHUP.

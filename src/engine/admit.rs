@@ -29,7 +29,7 @@ impl Engine {
     pub(super) async fn admit(&self, request: Guarded, mut client: Client) {
         let candidate = match self.candidate(&request).await {
             Ok(candidate) => candidate,
-            Err(error) => return client.tell(self.store_failed(&error, &request, None)),
+            Err(error) => return client.tell(self.store_failed(&error, &request, &request.present, None)),
         };
         let id = candidate.identity.record_id();
         let deadline = Instant::now() + request.route.policy.wait;
@@ -94,7 +94,7 @@ impl Engine {
             (Ok(token), Ok(attempt_id)) => (token, attempt_id),
             (Err(error), _) | (_, Err(error)) => {
                 let error = StoreError::Unavailable(error.to_string());
-                return Asked::Told(self.store_failed(&error, request, Some(seat)));
+                return Asked::Told(self.store_failed(&error, request, candidate, Some(seat)));
             }
         };
         let (started, asked_at) = (Instant::now(), self.clock.boottime());
@@ -123,7 +123,7 @@ impl Engine {
                 if matches!(error, StoreError::Unclear(_)) {
                     self.release_unclear(LateClaim { id, token }, error.clone());
                 }
-                Asked::Told(self.store_failed(&error, request, Some(seat)))
+                Asked::Told(self.store_failed(&error, request, candidate, Some(seat)))
             }
         }
     }
@@ -216,7 +216,13 @@ impl Engine {
 
     /// What a caller is told when the store cannot be asked. `bypass` is only
     /// for a key that this node itself is not busy with.
-    fn store_failed(&self, error: &StoreError, request: &Guarded, seat: Option<&Seat>) -> Answer {
+    fn store_failed(
+        &self,
+        error: &StoreError,
+        request: &Guarded,
+        candidate: &Candidate,
+        seat: Option<&Seat>,
+    ) -> Answer {
         self.metrics.store_errors("claim");
         tracing::error!(%error, route = %request.route.name, "the store did not decide a claim");
         match error {
@@ -224,7 +230,9 @@ impl Engine {
             StoreError::Unavailable(_) | StoreError::Unclear(_) | StoreError::Full => {
                 let busy = seat.is_some_and(Seat::is_running);
                 match request.route.policy.on_store_error {
-                    OnStoreError::Bypass if !busy && !matches!(error, StoreError::Full) => Answer::Bypass,
+                    OnStoreError::Bypass if !busy && !matches!(error, StoreError::Full) => {
+                        Answer::Bypass(Box::new(request.outbound(candidate)))
+                    }
                     OnStoreError::Bypass | OnStoreError::Reject => refused(Reason::StoreUnavailable),
                 }
             }

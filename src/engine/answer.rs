@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
 use super::relay::Follower;
+use crate::destination::Outbound;
 use crate::model::key::RecordId;
 use crate::model::record::StateName;
 
@@ -17,8 +18,8 @@ pub enum Answer {
     /// The proxy's own answer.
     Refused(Refused),
     /// The store cannot be asked and the route says to pass the request on
-    /// unguarded.
-    Bypass,
+    /// unguarded: this one.
+    Bypass(Box<Outbound>),
 }
 
 /// An answer of the destination.

@@ -3,6 +3,7 @@
 //! [`serve`] is the straight story of a request; [`extract`] makes its
 //! identity, [`passthrough`] carries what is not guarded, [`problem`] says no.
 
+mod access;
 pub mod body;
 pub mod extract;
 mod forward;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use http::header::{CONNECTION, HOST};
-use http::{HeaderMap, HeaderValue, Request, Response, Uri, request};
+use http::{Extensions, HeaderMap, HeaderValue, Request, Response, Uri, request};
 use http_body::Body;
 use hyper::body::Incoming;
-use tokio::time::Instant;
 
+use super::access::AccessLine;
 use super::body::{Bounds, ClientBody, awaits_continue, drain, read_whole};
 use super::extract::{self, Extracted};
 use super::problem::{Code, Problem, key_missing, shutting_down};
@@ -20,23 +20,11 @@ use crate::plan::Plan;
 use crate::plan::route::{Matched, Route};
 use crate::plan::template::Source;
 
-/// What the access line says beyond the answer itself.
-#[derive(Debug, Default)]
-struct Noted {
-    route: Option<Arc<str>>,
-    outcome: Option<Outcome>,
-    code: Option<Code>,
-    attempt: Option<u32>,
-    record: Option<String>,
-}
-
 impl Ingress {
     /// Answers one request.
     pub(super) async fn serve(&self, request: Request<Incoming>, peer: Peer) -> Response<ClientBody> {
-        let started = Instant::now();
         let plan = self.plan.load_full();
-        let method = request.method().clone();
-        let mut noted = Noted::default();
+        let mut noted = AccessLine::begin(Arc::clone(&self.engine.metrics), request.method().clone());
         let mut response = match self.route(request, peer, &plan, &mut noted).await {
             Ok(response) => response,
             Err(problem) => {
@@ -48,7 +36,7 @@ impl Ingress {
         if self.engine.stopping.draining.is_cancelled() || noted.code == Some(Code::RequestTimeout) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        self.note(&noted, &method, response.status().as_u16(), started);
+        noted.status = Some(response.status().as_u16());
         response
     }
 
@@ -58,7 +46,7 @@ impl Ingress {
         request: Request<Incoming>,
         peer: Peer,
         plan: &Arc<Plan>,
-        noted: &mut Noted,
+        noted: &mut AccessLine,
     ) -> Result<Response<ClientBody>, Problem> {
         let host = match effective_host(request.uri(), request.headers()) {
             Ok(host) => host,
@@ -96,7 +84,7 @@ impl Ingress {
         route: Arc<Route>,
         host: &str,
         path: &[(String, String)],
-        noted: &mut Noted,
+        noted: &mut AccessLine,
     ) -> Result<Response<ClientBody>, Problem> {
         let policy = &route.policy;
         if let Err(problem) = extract::refuse_nominated(request.headers(), policy) {
@@ -165,9 +153,8 @@ impl Ingress {
         &self,
         guarded: Guarded,
         route: &Arc<Route>,
-        noted: &mut Noted,
+        noted: &mut AccessLine,
     ) -> Result<Response<ClientBody>, Problem> {
-        let bypassed = guarded.forward.outbound();
         // Only a stop of the runtime ends the task without an answer.
         let told = self.engine.take(guarded).await.map_err(|_| shutting_down())?;
         let Told { answer, attempt } = told;
@@ -178,34 +165,13 @@ impl Ingress {
                 Ok(respond::relayed(answer))
             }
             Answer::Refused(refused) => Err(Problem::refused(&refused, route.policy.mismatch_status)),
-            Answer::Bypass => {
+            Answer::Bypass(request) => {
                 noted.outcome = Some(Outcome::Bypassed);
-                let mut response = self.bypass(bypassed, &route.destination).await?;
+                let mut response = self.bypass(*request, &route.destination).await?;
                 respond::mark(&mut response, Outcome::Bypassed);
                 Ok(response)
             }
         }
-    }
-
-    /// One line and one count a request. Never a key, a credential or a body:
-    /// the record's id stands for the key.
-    fn note(&self, noted: &Noted, method: &http::Method, status: u16, started: Instant) {
-        let code = noted.code.map_or("", Code::as_str);
-        if let (Some(route), Some(outcome)) = (&noted.route, noted.outcome) {
-            self.engine.metrics.request(route, outcome.as_str(), code);
-        }
-        tracing::info!(
-            target: "onceward::access",
-            route = noted.route.as_deref().unwrap_or("-"),
-            %method,
-            status,
-            outcome = noted.outcome.map_or("passed", Outcome::as_str),
-            code,
-            attempt = noted.attempt,
-            key = noted.record.as_deref().and_then(|id| id.get(..12)),
-            took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            "request"
-        );
     }
 }
 
@@ -234,7 +200,7 @@ fn forward_of(
         method: parts.method.clone(),
         uri,
         headers: forward::headers(&parts.headers, host, peer, &route.destination),
-        extensions: parts.extensions.clone(),
+        extensions: if route.destination.preserve_header_case { parts.extensions.clone() } else { Extensions::new() },
         body: body.clone(),
     })
 }

@@ -98,7 +98,8 @@ async fn json_that_different_readers_read_differently_counts_by_its_bytes() {
     pairs.are_two(&json(r#"{"qty":1,"qty":1}"#), &json(r#"{"qty":1, "qty":1}"#)).await;
     let deep = "[".repeat(200_000);
     let nested = format!("{}1{}", "[".repeat(200), "]".repeat(200));
-    let wide = format!("[{}1]", "1,".repeat(10_000));
+    let members: Vec<String> = (0..10_001).map(|n| format!("\"m{n}\":{n}")).collect();
+    let wide = format!("{{{}}}", members.join(","));
     let awkward: [&[u8]; 7] = [
         br#"{"n":"\ud800"}"#,
         b"{\"a\":\"\xff\"}",

@@ -165,6 +165,7 @@ async fn a_client_that_takes_nothing_is_cut_and_the_exchange_goes_on() {
     let proxy = Proxy::with(Config::new().destination("body_idle_timeout: 300ms"), &destination).await;
     let mut idle = proxy.client().await;
     idle.send(&pay("k")).await;
+    destination.has_received(1).await;
     proxy.send(&pay("k")).await.is_replayed(200);
     eventually("the idle client is cut", async || proxy.metric("onceward_connections").await == 0).await;
     assert_eq!(idle.answer().await.end, End::Broken);

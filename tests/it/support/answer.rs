@@ -1,5 +1,7 @@
 //! Answers as the client saw them.
 
+use std::fmt;
+
 use serde_json::Value;
 
 use super::wire::{Fields, Head};
@@ -12,7 +14,7 @@ pub(crate) enum End {
     Broken,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) fields: Fields,
@@ -115,6 +117,16 @@ impl Answer {
         // Stable: the order within a name stays.
         fields.sort_by(|one, other| one.0.cmp(&other.0));
         fields
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let body: String = self.text().chars().take(600).collect();
+        let fields = self.fields.0.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>();
+        let mut answer = f.debug_struct("Answer");
+        answer.field("status", &self.status).field("fields", &fields).field("body", &body);
+        answer.field("trailers", &self.trailers).field("end", &self.end).finish_non_exhaustive()
     }
 }
 

@@ -19,7 +19,6 @@ use super::wire::{Fields, Framing, Wire};
 /// A request as it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
-    pub(crate) method: String,
     pub(crate) target: String,
     pub(crate) fields: Fields,
     /// The head to the letter.
@@ -242,7 +241,7 @@ async fn serve(stream: TcpStream, shared: &Shared) -> io::Result<()> {
                     return Ok(());
                 }
                 Step::Stall => {
-                    let _ = wire.to_the_end(&mut Vec::new()).await;
+                    wire.is_left().await;
                     shared.abandoned.fetch_add(1, Ordering::SeqCst);
                     return Ok(());
                 }
@@ -256,10 +255,8 @@ async fn receive(wire: &mut Wire) -> io::Result<Received> {
     let framing = head.framing();
     let mut body = Vec::new();
     wire.body(framing, &mut body).await?;
-    let mut start = head.start.split(' ').map(str::to_owned);
     Ok(Received {
-        method: start.next().unwrap_or_default(),
-        target: start.next().unwrap_or_default(),
+        target: head.start.split(' ').nth(1).unwrap_or_default().to_owned(),
         fields: head.fields,
         head: head.bytes,
         body,

@@ -98,7 +98,7 @@ impl Answer {
     #[track_caller]
     fn fits(&self, row: &Row, status: u16) -> &Self {
         assert!(row.statuses.contains(&status), "{status} is no status of {}", row.code);
-        assert_eq!((self.status, self.code().as_str()), (status, row.code), "{self:#?}\n{}", self.text());
+        assert_eq!((self.status, self.code().as_str()), (status, row.code), "{self:#?}");
         assert_eq!(self.end, End::Whole, "a problem is delivered whole");
         let said = self.json();
         assert_eq!(said["status"], status);

@@ -143,10 +143,6 @@ impl Proxy {
         self.listen
     }
 
-    pub(crate) fn admin(&self) -> SocketAddr {
-        self.admin
-    }
-
     pub(crate) async fn client(&self) -> Client {
         Client::connect(self.listen).await
     }

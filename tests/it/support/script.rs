@@ -1,10 +1,12 @@
 //! What a destination does with a request it has read.
 
+use std::fmt;
+
 use super::gate::Gate;
-use super::request::{chunk, in_chunks};
+use super::request::chunk;
 
 /// One thing after the other.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Step {
     Send(Vec<u8>),
     /// Waits until the test lets it pass.
@@ -15,6 +17,18 @@ pub(crate) enum Step {
     Reset,
     /// Says nothing more, until the other side leaves.
     Stall,
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Send(bytes) => write!(f, "Send({})", bytes[..bytes.len().min(200)].escape_ascii()),
+            Step::Pass(_) => f.write_str("Pass"),
+            Step::Close => f.write_str("Close"),
+            Step::Reset => f.write_str("Reset"),
+            Step::Stall => f.write_str("Stall"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -152,10 +166,6 @@ impl Reply {
     pub(crate) fn after(self, gate: &Gate) -> Script {
         Script::from(self).after(gate)
     }
-
-    pub(crate) fn then(self, next: Script) -> Script {
-        Script::from(self).then(next)
-    }
 }
 
 fn lines(fields: &[(String, String)]) -> String {
@@ -176,9 +186,4 @@ impl From<Reply> for Script {
             Body::Unsaid => Script::bytes(head),
         }
     }
-}
-
-/// A whole request body in chunks, as a script can send it too.
-pub(crate) fn chunked(body: &[u8]) -> Vec<u8> {
-    in_chunks(body)
 }

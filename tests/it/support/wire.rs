@@ -116,6 +116,14 @@ impl Wire {
         Ok(!self.buffer.is_empty() || self.stream.read_buf(&mut self.buffer).await? > 0)
     }
 
+    /// Resolves once the other side has ended the connection, however long
+    /// that takes.
+    pub(crate) async fn is_left(&mut self) {
+        while self.stirs().await.is_ok_and(|goes_on| goes_on) {
+            self.buffer.clear();
+        }
+    }
+
     async fn through(&mut self, mark: &[u8]) -> io::Result<Vec<u8>> {
         let mut seen = 0;
         loop {
