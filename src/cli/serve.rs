@@ -19,14 +19,15 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Loaded};
 use crate::destination::pool::Pools;
 use crate::engine::Engine;
+use crate::entropy;
 use crate::ingress::{Ingress, listener};
 use crate::model::record::BootId;
+use crate::orphans;
 use crate::plan::{AdminPlan, Plan, StorePlan};
 use crate::store::Store;
 use crate::store::embedded::{EmbeddedStore, Options};
 use crate::store::memory::MemoryStore;
 use crate::telemetry::{Metrics, log};
-use crate::{entropy, orphans};
 
 /// How long what is left may take to be recorded once the grace is over.
 const LAST_WRITES: Duration = Duration::from_secs(10);
