@@ -9,7 +9,7 @@ use super::capacity::Ticket;
 use super::claim::{Claim, LateClaim};
 use super::request::{Candidate, Guarded};
 use super::settle::STORE_TIMEOUT;
-use super::waiter::{AfterRelease, ResponseHead, Seat};
+use super::waiter::{AfterRelease, ResponseHead, Seat, Seen};
 use super::{Client, Engine};
 use crate::entropy;
 use crate::model::admission::{Admission, Offer, Running, UnknownCaps};
@@ -33,7 +33,7 @@ impl Engine {
         };
         let id = candidate.identity.record_id();
         let deadline = Instant::now() + request.route.policy.wait;
-        let mut seat = self.flights.sit(id);
+        let mut seat = self.flights.sit(id, request.presented.fingerprint.digest);
         let mut waiting: Option<Ticket> = None;
         let mut succeeding = false;
         let answer = loop {
@@ -158,33 +158,33 @@ impl Engine {
 
     async fn wait(&self, seat: &mut Seat, deadline: Instant, client: &mut Client) -> Woken {
         loop {
-            let stage = tokio::select! {
+            let seen = tokio::select! {
                 biased;
                 () = client.left() => return Woken::Left,
                 () = self.stopping.draining.cancelled() => return Woken::Answer(refused(Reason::ShuttingDown)),
-                stage = timeout_at(deadline, seat.wait()) => match stage {
-                    Ok(stage) => stage,
+                seen = timeout_at(deadline, seat.wait()) => match seen {
+                    Ok(seen) => seen,
                     Err(_) => return Woken::TimeIsUp,
                 },
             };
-            if let Some(live) = &stage.live {
-                if let Some(follower) = live.relay.follow() {
-                    return Woken::Answer(live.head.answer(Outcome::Replayed, AnswerBody::Live(follower)));
+            match seen {
+                Seen::Settled => return Woken::AskAgain,
+                Seen::Released(succession) => match succession.decide() {
+                    AfterRelease::Succeed => return Woken::Succeed,
+                    AfterRelease::Take(Some(answer)) => return Woken::Answer(answer),
+                    AfterRelease::Take(None) => return Woken::TimeIsUp,
+                    AfterRelease::WaitOn => {}
+                },
+                Seen::Streaming(live) => {
+                    if let Some(follower) = live.relay.follow() {
+                        return Woken::Answer(live.head.answer(Outcome::Replayed, AnswerBody::Live(follower)));
+                    }
+                    // Too far gone to be joined: its end will settle the record.
+                    match timeout_at(deadline, seat.settled()).await {
+                        Ok(()) => return Woken::AskAgain,
+                        Err(_) => return Woken::TimeIsUp,
+                    }
                 }
-                // Too far gone to be joined: its end will settle the record.
-                match timeout_at(deadline, seat.settled()).await {
-                    Ok(()) => return Woken::AskAgain,
-                    Err(_) => return Woken::TimeIsUp,
-                }
-            }
-            let Some(succession) = stage.released else {
-                return Woken::AskAgain;
-            };
-            match succession.decide() {
-                AfterRelease::Succeed => return Woken::Succeed,
-                AfterRelease::Take(Some(answer)) => return Woken::Answer(answer),
-                AfterRelease::Take(None) => return Woken::TimeIsUp,
-                AfterRelease::WaitOn => seat.look(),
             }
         }
     }

@@ -27,18 +27,32 @@ struct Flight {
 
 /// What the seats of one flight see.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Stage {
+struct Stage {
     /// Grows with every attempt that settles.
-    pub(super) epoch: u64,
-    /// Whether an attempt of this node holds the record.
-    pub(super) running: bool,
+    epoch: u64,
+    /// What the attempt of this node asks for that holds the record, if one does.
+    holder: Option<Asked>,
     /// How many attempts in a row were released while somebody waited.
     releases: u32,
     /// The response that is streaming now, and can be joined.
-    pub(super) live: Option<LiveResponse>,
+    live: Option<LiveResponse>,
     /// What the last attempt left for those who waited, if it was released.
-    pub(super) released: Option<Arc<Succession>>,
+    released: Option<Arc<Succession>>,
 }
+
+/// What one who waits gets to see.
+#[derive(Debug)]
+pub(super) enum Seen {
+    /// The response of the attempt that holds the record.
+    Streaming(LiveResponse),
+    /// The attempt was released.
+    Released(Arc<Succession>),
+    /// The record stands otherwise; the store can tell how.
+    Settled,
+}
+
+/// What a caller asked for, as its fingerprint tells it.
+pub(super) type Asked = [u8; 32];
 
 /// A response that is streaming.
 #[derive(Debug, Clone)]
@@ -79,6 +93,8 @@ impl ResponseHead {
 /// A released attempt, as those who waited for it see it.
 #[derive(Debug)]
 pub(super) struct Succession {
+    /// What the released attempt asked for.
+    asked: Asked,
     answer: ReleasedAnswer,
     /// Whether one of those who wait makes the next attempt.
     open: AtomicBool,
@@ -134,15 +150,16 @@ impl Flights {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a seat on the record's flight.
-    pub(super) fn sit(&self, id: RecordId) -> Seat {
+    /// Takes a seat on the record's flight. `asked` is the digest of the caller's
+    /// fingerprint.
+    pub(super) fn sit(&self, id: RecordId, asked: Asked) -> Seat {
         let mut map = self.map();
         let flight = map.entry(id).or_insert_with(|| Flight { seats: 0, stage: watch::Sender::new(Stage::default()) });
         flight.seats += 1;
         let stage = flight.stage.clone();
         let seen = stage.subscribe();
         let began = seen.borrow().epoch;
-        Seat { flights: self.clone(), id, stage, seen, began }
+        Seat { flights: self.clone(), id, asked, stage, seen, began }
     }
 }
 
@@ -151,6 +168,7 @@ impl Flights {
 pub(super) struct Seat {
     flights: Flights,
     id: RecordId,
+    asked: Asked,
     stage: watch::Sender<Stage>,
     seen: watch::Receiver<Stage>,
     began: u64,
@@ -164,12 +182,12 @@ impl Seat {
 
     /// Whether an attempt of this node holds the record.
     pub(super) fn is_running(&self) -> bool {
-        self.stage.borrow().running
+        self.stage.borrow().holder.is_some()
     }
 
     /// Says that an attempt of this node holds the record now.
     pub(super) fn begin(&self) {
-        self.stage.send_modify(|stage| stage.running = true);
+        self.stage.send_modify(|stage| stage.holder = Some(self.asked));
     }
 
     /// Says that the attempt's response is streaming and can be joined.
@@ -191,10 +209,10 @@ impl Seat {
         self.stage.send_modify(|stage| {
             let releases = stage.releases + 1;
             let last = destination_asked_for_patience || releases > 1;
-            let succession = Succession { answer, open: AtomicBool::new(true), last };
+            let succession = Succession { asked: self.asked, answer, open: AtomicBool::new(true), last };
             *stage = Stage {
                 epoch: stage.epoch + 1,
-                running: false,
+                holder: None,
                 releases,
                 live: None,
                 released: Some(Arc::new(succession)),
@@ -208,21 +226,27 @@ impl Seat {
         self.began = self.seen.borrow_and_update().epoch;
     }
 
-    /// Waits until an attempt settles that had not when [`Seat::look`] was
-    /// called, or a response streams that can be joined.
-    pub(super) async fn wait(&mut self) -> Stage {
+    /// Waits until the attempt that holds the record settles, or its response
+    /// streams and can be joined.
+    ///
+    /// Only an attempt for the same parameters concerns this caller. After a
+    /// release another one may hold the record: then the store has to be asked.
+    pub(super) async fn wait(&mut self) -> Seen {
         let began = self.began;
-        match self.seen.wait_for(|stage| stage.epoch != began || stage.live.is_some()).await {
+        let stage = match self.seen.wait_for(|stage| stage.epoch != began || stage.live.is_some()).await {
             Ok(stage) => stage.clone(),
             // The sender lives as long as this seat: it cannot have gone.
             Err(_) => self.stage.borrow().clone(),
+        };
+        self.began = stage.epoch;
+        match (stage.live, stage.released) {
+            (Some(live), _) if stage.epoch == began => Seen::Streaming(live),
+            (_, Some(succession)) if succession.asked == self.asked => Seen::Released(succession),
+            (_, _) => Seen::Settled,
         }
     }
-}
 
-impl Seat {
-    /// Waits until an attempt settles that had not when [`Seat::look`] was
-    /// called.
+    /// Waits until the attempt that holds the record settles.
     pub(super) async fn settled(&mut self) {
         let began = self.began;
         // The sender lives as long as this seat: this cannot fail.

@@ -85,6 +85,20 @@ async fn a_late_answer_is_not_waited_for_at_a_stop() {
 }
 
 #[tokio::test]
+async fn a_stop_is_clean_from_the_first_moment() {
+    // Whoever sees it ready may ask it to stop, or to read its file again.
+    let destination = Destination::start().await;
+    let mut proxy = Proxy::before(&destination).await;
+    proxy.kill();
+    for _ in 0..15 {
+        proxy.start_again().await;
+        proxy.hup();
+        proxy.term();
+        assert_eq!(proxy.ends().await.code(), Some(0), "{}", proxy.log());
+    }
+}
+
+#[tokio::test]
 async fn an_idle_proxy_stops_at_once() {
     let destination = Destination::start().await;
     let mut proxy = Proxy::before(&destination).await;

@@ -192,7 +192,7 @@ async fn nobody_follows_when_the_destination_asks_for_patience() {
 async fn a_successor_is_somebody_who_is_still_there() {
     let gate = Gate::shut();
     let destination = Destination::that_first(reply(429).after(&gate)).await;
-    let proxy = Proxy::before(&destination).await;
+    let proxy = Proxy::with(Config::new().defaults("wait: 60s"), &destination).await;
     let first = proxy.begin(&pay("k"));
     destination.has_received(1).await;
     let mut impatient = proxy.client().await;

@@ -9,6 +9,7 @@
 
 mod support;
 
+mod admin;
 mod cli;
 mod clients_leave;
 mod configs;
@@ -30,4 +31,5 @@ mod retention;
 mod scopes;
 mod secrets;
 mod statuses;
+mod store_fails;
 mod streaming;

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
     top: Vec<String>,
+    admin: Vec<String>,
     destination: Vec<String>,
     limits: Vec<String>,
     defaults: Vec<String>,
@@ -23,6 +24,11 @@ impl Config {
     /// A line of its own, such as `shutdown_grace: 1s`.
     pub(crate) fn top(mut self, line: &str) -> Self {
         self.top.push(line.to_owned());
+        self
+    }
+
+    pub(crate) fn admin(mut self, fields: &str) -> Self {
+        self.admin.push(fields.to_owned());
         self
     }
 
@@ -55,15 +61,17 @@ impl Config {
 
     /// The file.
     pub(crate) fn render(&self, listen: SocketAddr, admin: SocketAddr, destination: SocketAddr) -> String {
-        let mut file = format!("version: 1\nlisten: {{ address: \"{listen}\" }}\nadmin: {{ address: \"{admin}\" }}\n");
-        let url = format!("url: \"http://{destination}\"");
-        let destination: Vec<String> = std::iter::once(url).chain(self.destination.iter().cloned()).collect();
+        let mut file = format!("version: 1\nlisten: {{ address: \"{listen}\" }}\n");
+        let after = |first: String, rest: &[String]| [&[first], rest].concat();
+        let admin = after(format!("address: \"{admin}\""), &self.admin);
+        let destination = after(format!("url: \"http://{destination}\""), &self.destination);
         let store = self.store.as_deref().unwrap_or("embedded: { path: ./data }");
         let mut map = |name: &str, fields: &[String]| {
             if !fields.is_empty() {
                 writeln!(file, "{name}: {{ {} }}", fields.join(", ")).expect("a string takes more");
             }
         };
+        map("admin", &admin);
         map("destination", &destination);
         map("store", &[store.to_owned()]);
         map("limits", &self.limits);

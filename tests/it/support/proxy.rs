@@ -29,6 +29,8 @@ pub(crate) struct Proxy {
     admin: SocketAddr,
     destination: SocketAddr,
     arguments: Vec<String>,
+    /// The most that a file of its may hold, in blocks of 512 bytes.
+    file_limit: Option<u32>,
     child: Option<Child>,
 }
 
@@ -60,6 +62,7 @@ impl Proxy {
             admin: free_address(),
             destination: destination.address(),
             arguments: Vec::new(),
+            file_limit: None,
             child: None,
         };
         proxy.write_config();
@@ -91,13 +94,35 @@ impl Proxy {
         self.arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
     }
 
+    /// How full its disk may become, from the next start on.
+    pub(crate) fn file_limit(&mut self, blocks: Option<u32>) {
+        self.file_limit = blocks;
+    }
+
+    /// How large the largest file of the embedded store is, in bytes.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.stored_files().iter().filter_map(|file| fs::metadata(file).ok()).map(|file| file.len()).max().unwrap_or(0)
+    }
+
+    pub(crate) fn stored_files(&self) -> Vec<PathBuf> {
+        let folder = fs::read_dir(self.data()).expect("the store's folder");
+        folder.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_file()).collect()
+    }
+
     fn log_file(&self) -> PathBuf {
         self.folder.path().join("log")
     }
 
     fn command(&self) -> Command {
         let log = File::options().create(true).append(true).open(self.log_file()).expect("the folder takes the log");
-        let mut command = Command::new(PROGRAM);
+        let mut command = match self.file_limit {
+            None => Command::new(PROGRAM),
+            Some(blocks) => {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"")).args(["sh", PROGRAM]);
+                shell
+            }
+        };
         command.arg("serve").arg("--config").arg(self.config_file()).args(&self.arguments);
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a file has two handles")).stderr(log);
         command
@@ -141,6 +166,10 @@ impl Proxy {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.listen
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
     }
 
     pub(crate) async fn client(&self) -> Client {
