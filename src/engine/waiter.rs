@@ -233,14 +233,16 @@ impl Seat {
     /// release another one may hold the record: then the store has to be asked.
     pub(super) async fn wait(&mut self) -> Seen {
         let began = self.began;
-        let stage = match self.seen.wait_for(|stage| stage.epoch != began || stage.live.is_some()).await {
+        let asked = self.asked;
+        let concerns = |stage: &Stage| stage.epoch != began || (stage.live.is_some() && stage.holder == Some(asked));
+        let stage = match self.seen.wait_for(concerns).await {
             Ok(stage) => stage.clone(),
             // The sender lives as long as this seat: it cannot have gone.
             Err(_) => self.stage.borrow().clone(),
         };
         self.began = stage.epoch;
         match (stage.live, stage.released) {
-            (Some(live), _) if stage.epoch == began => Seen::Streaming(live),
+            (Some(live), _) if stage.epoch == began && stage.holder == Some(self.asked) => Seen::Streaming(live),
             (_, Some(succession)) if succession.asked == self.asked => Seen::Released(succession),
             (_, _) => Seen::Settled,
         }
