@@ -225,10 +225,28 @@ async fn open_store(
             Ok(Arc::new(MemoryStore::new(clock, boot, capacity)))
         }
         StorePlan::Embedded { path, sync } => {
+            let folder = path.clone();
             let options = Options { path, sync, takeover, clock, boot };
             let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(options)).await??;
+            if let Some(kind) = forgetful_filesystem(&folder) {
+                tracing::warn!(folder = %folder.display(), "the records are on {kind}, which forgets them when the machine or the container goes; use a disk or a volume");
+            }
             Ok(Arc::new(store))
         }
+    }
+}
+
+/// The kind of a filesystem that does not outlive its container or machine
+/// (magic numbers of statfs(2)).
+fn forgetful_filesystem(folder: &Path) -> Option<&'static str> {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    const OVERLAY: u64 = 0x794c_7630;
+    match rustix::fs::statfs(folder).ok().map(|found| found.f_type as u64)? {
+        TMPFS => Some("a tmpfs"),
+        RAMFS => Some("a ramfs"),
+        OVERLAY => Some("a container's own layer"),
+        _ => None,
     }
 }
 
