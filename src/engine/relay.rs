@@ -248,3 +248,6 @@ impl Drop for Follower {
         self.relay.room.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests;

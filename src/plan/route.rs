@@ -342,3 +342,6 @@ impl Found {
         Matched::Guarded(self.route, self.values)
     }
 }
+
+#[cfg(test)]
+mod tests;

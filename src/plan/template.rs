@@ -316,3 +316,6 @@ fn query_part(query: Option<&str>, name: &str) -> Result<Part, EvaluationError> 
     }
     Ok(first.map_or(Part::Absent, |(_, value)| text_or_absent(&decode(value))))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! A store that fails: what cannot be remembered is not done.
+
+use crate::support::*;
+
+/// A proxy whose disk becomes full soon, and a destination with long answers.
+async fn before_a_full_disk(config: Config) -> (Proxy, Destination) {
+    let destination = Destination::that(|request| {
+        reply(201).body(vec![b'x'; 20_000]).header("X-N", &request.number.to_string()).into()
+    })
+    .await;
+    let mut proxy = Proxy::with(config, &destination).await;
+    proxy.term();
+    assert!(proxy.ends().await.success());
+    let room = u32::try_from(proxy.stored_bytes() / 512).unwrap() + 256;
+    proxy.file_limit(Some(room));
+    proxy.start_again().await;
+    (proxy, destination)
+}
+
+/// Sends payments until one is not answered by the destination.
+async fn until_it_fails(proxy: &Proxy) -> (usize, Answer) {
+    for n in 0..2_000 {
+        let answer = proxy.send(&pay(&format!("k-{n}"))).await;
+        if answer.outcome() != "executed" {
+            return (n, answer);
+        }
+    }
+    panic!("the disk never became full");
+}
+
+#[tokio::test]
+async fn what_cannot_be_claimed_is_not_sent() {
+    let (mut proxy, destination) = before_a_full_disk(Config::new()).await;
+    let (executed, refused) = until_it_fails(&proxy).await;
+    refused.is_problem(503, "store-unavailable");
+    assert_eq!(destination.executions(), executed);
+    for n in 0..3 {
+        proxy.send(&pay(&format!("new-{n}"))).await.is_problem(503, "store-unavailable");
+    }
+    assert_eq!(destination.executions(), executed, "nothing is sent without a claim");
+    // What needs no claim passes.
+    assert_eq!(proxy.send(&get("/elsewhere")).await.status, 201);
+
+    proxy.kill();
+    proxy.file_limit(None);
+    proxy.start_again().await;
+    for n in 0..executed {
+        let again = proxy.send(&pay(&format!("k-{n}"))).await;
+        // The last ones may not have been stored; then nobody knows.
+        assert!(again.is_replay() || again.code() == "outcome-unknown", "k-{n}: {again:#?}");
+    }
+    assert_eq!(destination.executions(), executed + 1);
+    proxy.send(&pay("new-0")).await.is_executed(201);
+}
+
+#[tokio::test]
+async fn a_route_can_choose_to_go_unguarded() {
+    let (proxy, destination) = before_a_full_disk(Config::new().defaults("on_store_error: bypass")).await;
+    let (executed, bypassed) = until_it_fails(&proxy).await;
+    assert_eq!((bypassed.status, bypassed.outcome()), (201, "bypassed"));
+    assert!(!bypassed.has("onceward-expires"));
+    assert_eq!(destination.executions(), executed + 1);
+}
+
+#[tokio::test]
+async fn a_damaged_store_is_not_an_empty_one() {
+    // Taken for empty, every retry would be executed again.
+    let marker = "this answer is going to be damaged";
+    let destination = Destination::that_first(reply(201).body(marker)).await;
+    let mut proxy = Proxy::before(&destination).await;
+    assert_eq!(proxy.send(&pay("k")).await.text(), marker);
+    proxy.term();
+    assert!(proxy.ends().await.success());
+    damage(&proxy, marker.as_bytes());
+    proxy.spawn();
+    assert_eq!(proxy.ends().await.code(), Some(1), "{}", proxy.log());
+    assert!(proxy.log().contains("damaged"), "{}", proxy.log());
+    assert_eq!(destination.executions(), 1);
+}
+
+/// Flips a bit wherever these bytes are stored.
+fn damage(proxy: &Proxy, bytes: &[u8]) {
+    let mut damaged = 0;
+    for file in proxy.stored_files() {
+        let mut content = std::fs::read(&file).unwrap();
+        while let Some(at) = content.windows(bytes.len()).position(|window| window == bytes) {
+            content[at] ^= 1;
+            damaged += 1;
+        }
+        std::fs::write(&file, content).unwrap();
+    }
+    assert!(damaged > 0, "the answer is on the disk");
+}
