@@ -26,10 +26,13 @@ impl Engine {
     /// The store decides: this request goes to the destination, or it is
     /// answered from what the record says, or it waits for the attempt that is
     /// running and asks again.
-    pub(super) async fn admit(&self, request: Guarded, mut client: Client) {
+    pub(super) async fn admit(&self, mut request: Guarded, mut client: Client) {
         let candidate = match self.candidate(&request).await {
             Ok(candidate) => candidate,
-            Err(error) => return client.tell(self.store_failed(&error, &request, &request.present, None)),
+            Err(error) => {
+                let present = request.present.clone();
+                return client.tell(self.store_failed(&error, &mut request, &present, None));
+            }
         };
         let id = candidate.identity.record_id();
         let deadline = Instant::now() + request.route.policy.wait;
@@ -41,7 +44,7 @@ impl Engine {
                 break refused(Reason::Overloaded);
             };
             seat.look();
-            let running = match self.ask(&request, &candidate, &seat).await {
+            let running = match self.ask(&mut request, &candidate, &seat).await {
                 Asked::Granted(claim) => {
                     seat.begin();
                     return self.attempt(request, candidate, claim, seat, client, permit).await;
@@ -88,7 +91,7 @@ impl Engine {
     }
 
     /// Asks the store for the claim.
-    async fn ask(&self, request: &Guarded, candidate: &Candidate, seat: &Seat) -> Asked {
+    async fn ask(&self, request: &mut Guarded, candidate: &Candidate, seat: &Seat) -> Asked {
         let id = candidate.identity.record_id();
         let (token, attempt_id) = match (entropy::attempt_token(), entropy::attempt_id()) {
             (Ok(token), Ok(attempt_id)) => (token, attempt_id),
@@ -219,7 +222,7 @@ impl Engine {
     fn store_failed(
         &self,
         error: &StoreError,
-        request: &Guarded,
+        request: &mut Guarded,
         candidate: &Candidate,
         seat: Option<&Seat>,
     ) -> Answer {
@@ -231,7 +234,7 @@ impl Engine {
                 let busy = seat.is_some_and(Seat::is_running);
                 match request.route.policy.on_store_error {
                     OnStoreError::Bypass if !busy && !matches!(error, StoreError::Full) => {
-                        Answer::Bypass(Box::new(request.outbound(candidate)))
+                        Answer::Bypass(Box::new(request.take_outbound(candidate)))
                     }
                     OnStoreError::Bypass | OnStoreError::Reject => refused(Reason::StoreUnavailable),
                 }

@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::{Answer, Met, Reason, Refused};
 use super::capacity::Ticket;
 use super::claim::{Claim, LateClaim};
+use super::relay::Follower;
 use super::request::{Candidate, Guarded};
 use super::settle::Written;
 use super::waiter::{ReleasedAnswer, Seat};
@@ -28,6 +29,8 @@ pub(super) struct Attempt {
     /// listened for.
     pub(super) seat: Option<Seat>,
     pub(super) client: Client,
+    /// The client's place in the response, until it is told.
+    pub(super) reader: Option<Follower>,
     /// The end of the exchange, whatever happens.
     pub(super) deadline: Instant,
     /// Whether the client was told already that its answer did not come in time.
@@ -52,7 +55,7 @@ impl Engine {
     /// provably none.
     pub(super) async fn attempt(
         &self,
-        request: Guarded,
+        mut request: Guarded,
         candidate: Candidate,
         mut claim: Claim,
         seat: Seat,
@@ -63,6 +66,7 @@ impl Engine {
         tracing::debug!(record = %claim.id, attempt = claim.attempt, "attempt begins");
         client.attempt = Some(claim.attempt);
         let destination = request.route.destination.clone();
+        let mut outbound = request.take_outbound(&candidate);
         let attempt = Attempt {
             engine: self.clone(),
             deadline: Instant::now() + destination.attempt_timeout,
@@ -70,6 +74,7 @@ impl Engine {
             over_doubt: claim.over_doubt,
             seat: Some(seat),
             client,
+            reader: None,
             is_late: false,
             in_flight: Some(in_flight),
         };
@@ -91,11 +96,14 @@ impl Engine {
                 return attempt.release(claim.settle(), ReleaseReason::ClaimStale).await;
             }
             let reused = connection.is_reused();
-            let mut exchange = connection.send(attempt.request.outbound(&candidate));
+            let mut exchange = connection.send(outbound);
             match attempt.head(&mut exchange, destination.response_timeout).await {
                 // An idle connection that had died, and a request that was
                 // handed back: nothing was sent, so this is no second sending.
-                Head::Failed(Failure { cause: Cause::NotSent(_), .. }) if reused && !fresh => fresh = true,
+                Head::Failed(Failure { unsent: Some(unsent), .. }) if reused && !fresh => {
+                    outbound = *unsent;
+                    fresh = true;
+                }
                 Head::Failed(failure) => return attempt.failed(claim.settle(), failure).await,
                 Head::Answered(inbound) => return attempt.receive(claim.settle(), *inbound).await,
                 Head::Stopped => return attempt.doubt(&claim.settle(), DoubtReason::Stopped, Met::Lost).await,

@@ -61,6 +61,11 @@ impl Attempt {
             }),
             relay: Relay::new(length, kept, self.engine.capacity.memory.take(0)),
         };
+        // Before a byte is read: a body too large to be kept is only there for
+        // who follows it.
+        if !self.client.has_left() {
+            self.reader = response.relay.follow();
+        }
         let mut reading = Reading {
             body: inbound.body,
             relay: Arc::clone(&response.relay),
@@ -93,8 +98,14 @@ impl Attempt {
         patience_asked: bool,
     ) {
         let status = response.head.status.as_u16();
+        let body = match &end {
+            End::Whole(_) => response.relay.collect(),
+            End::Broken(..) => None,
+        };
         let settlement = match (verdict, &end) {
-            (Verdict::Keep, End::Whole(trailers)) => Settlement::Complete(self.stored(&response, trailers.as_ref())),
+            (Verdict::Keep, End::Whole(trailers)) => {
+                Settlement::Complete(self.stored(&response.head, body.clone(), trailers.as_ref()))
+            }
             (Verdict::Keep, End::Broken(reason, _)) => Settlement::Doubt(*reason),
             // The status decides once the head is whole.
             (Verdict::Release, _) => Settlement::Release(ReleaseReason::Status(status)),
@@ -103,7 +114,7 @@ impl Attempt {
         let written = self.write(&claim, settlement).await;
         match end {
             End::Whole(trailers) => {
-                self.tell_whole(&response, verdict, &written, trailers.as_ref());
+                self.tell_whole(&response, body, self.outcome(verdict, &response), &written, trailers.as_ref());
                 response.relay.finish(trailers);
             }
             End::Broken(_, met) => {
@@ -139,11 +150,8 @@ impl Attempt {
     }
 
     fn tell_live(&mut self, response: &LiveResponse, outcome: Outcome) {
-        if self.client.has_left() {
-            return;
-        }
-        if let Some(follower) = response.relay.follow() {
-            self.client.tell(response.head.answer(outcome, AnswerBody::Live(follower)));
+        if let Some(reader) = self.reader.take() {
+            self.client.tell(response.head.answer(outcome, AnswerBody::Live(reader)));
         }
     }
 
@@ -151,19 +159,19 @@ impl Attempt {
     fn tell_whole(
         &mut self,
         response: &LiveResponse,
-        verdict: Verdict,
+        body: Option<Bytes>,
+        outcome: Outcome,
         written: &Written,
         trailers: Option<&HeaderMap>,
     ) {
         if self.client.has_left() {
             return;
         }
-        let outcome = self.outcome(verdict, response);
         let replayable_for = match written {
             Written::Settled(settled) => settled.expires_at.map(|at| self.engine.clock.now().until(at)),
             Written::Superseded | Written::NotYet => None,
         };
-        match response.relay.collect() {
+        match body {
             Some(bytes) => self.client.tell(Answer::Relayed(Relayed {
                 outcome,
                 status: response.head.status,
@@ -172,7 +180,7 @@ impl Attempt {
                 replayable_for,
                 record: response.head.record,
             })),
-            // Only with a `limits.response_body` below what is held whole.
+            // With a `limits.response_body` below what is held whole.
             None => self.tell_live(response, outcome),
         }
     }
@@ -192,18 +200,21 @@ impl Attempt {
         fields
     }
 
-    /// The answer as it is stored and replayed.
-    fn stored(&self, response: &LiveResponse, trailers: Option<&HeaderMap>) -> StoredResponse {
+    /// The answer as it is stored and replayed. `body` is `None` if it was too
+    /// large to be kept.
+    fn stored(&self, head: &ResponseHead, body: Option<Bytes>, trailers: Option<&HeaderMap>) -> StoredResponse {
         let with_cookies = self.request.route.policy.store_set_cookie;
+        let pack = |fields: &HeaderMap| Fields::pack(fields, |name| is_stored(name, with_cookies));
+        let too_large = StoredBody::NotStored(NotStored::TooLarge);
         let whole = StoredResponse {
-            status: response.head.status.as_u16(),
-            headers: Fields::pack(&response.head.headers, |name| is_stored(name, with_cookies)),
-            body: StoredBody::Whole(Bytes::new()),
-            trailers: trailers.map(|t| Fields::pack(t, |name| is_stored(name, with_cookies))).unwrap_or_default(),
+            status: head.status.as_u16(),
+            headers: pack(&head.headers),
+            body: body.map_or(too_large, StoredBody::Whole),
+            trailers: trailers.map(pack).unwrap_or_default(),
         };
-        match response.relay.collect() {
-            Some(body) => StoredResponse { body: StoredBody::Whole(body), ..whole },
-            None => whole.without_body(NotStored::TooLarge),
+        match whole.body {
+            StoredBody::Whole(_) => whole,
+            StoredBody::NotStored(reason) => whole.without_body(reason),
         }
     }
 }

@@ -65,30 +65,35 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// The request as it goes out.
-    pub fn outbound(&self) -> Outbound {
+    /// The request as it goes out. It can be taken once.
+    fn take(&mut self) -> Outbound {
         let (mut head, ()) = Request::new(()).into_parts();
         head.method = self.method.clone();
-        head.uri = self.uri.clone();
-        head.headers = self.headers.clone();
-        head.extensions = self.extensions.clone();
-        Outbound { head, body: OutboundBody::whole(self.body.clone()) }
+        head.uri = std::mem::take(&mut self.uri);
+        head.headers = std::mem::take(&mut self.headers);
+        head.extensions = std::mem::take(&mut self.extensions);
+        Outbound { head, body: OutboundBody::whole(std::mem::take(&mut self.body)) }
+    }
+
+    /// The request as it goes out where there is no record.
+    pub fn unrecorded(mut self) -> Outbound {
+        self.take()
     }
 }
 
 impl Guarded {
-    /// Gives the memory of a body back that has been sent.
-    pub(crate) fn forget_body(&mut self) {
-        self.forward.body = Bytes::new();
-        self.memory.shrink(u64::MAX);
-    }
-
-    /// The request for one attempt on `candidate`'s record.
-    pub(crate) fn outbound(&self, candidate: &Candidate) -> Outbound {
-        let mut outbound = self.forward.outbound();
+    /// Takes the request for the attempt on `candidate`'s record. There is only
+    /// one: what was handed back unsent is what may go out again.
+    pub(crate) fn take_outbound(&mut self, candidate: &Candidate) -> Outbound {
+        let mut outbound = self.forward.take();
         if let Some((name, value)) = &candidate.forward_key {
             outbound.head.headers.insert(name, value.clone());
         }
         outbound
+    }
+
+    /// Gives the memory of a body back that has been sent.
+    pub(crate) fn forget_body(&mut self) {
+        self.memory.shrink(u64::MAX);
     }
 }

@@ -130,7 +130,7 @@ impl Ingress {
         let Some(extracted) = extracted else {
             noted.route = None;
             self.engine.metrics.unguarded();
-            return self.bypass(forward.outbound(), &route.destination).await;
+            return self.bypass(forward.unrecorded(), &route.destination).await;
         };
         let Extracted { key, scope, present, former, presented, .. } = extracted;
         noted.record = Some(present.identity.record_id().to_string());
