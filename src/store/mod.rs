@@ -22,6 +22,8 @@
 //! One suite, [`conformance`], holds every store to this.
 
 mod census;
+#[cfg(test)]
+mod conformance;
 pub mod embedded;
 pub mod memory;
 
@@ -135,7 +137,7 @@ pub enum StoreError {
     /// The write failed in a way that leaves open whether it will be found.
     #[error("the store failed in the middle of a write: {0}")]
     Unclear(String),
-    /// No room for a new claim; nothing was applied.
+    /// No room for this write; nothing was applied.
     #[error("the store is full")]
     Full,
     /// The stored record is unreadable, or not the one asked for.

@@ -72,6 +72,22 @@ async fn a_stream_finishes_within_the_grace() {
 }
 
 #[tokio::test]
+async fn what_passes_finishes_too() {
+    let gate = Gate::shut();
+    let destination = Destination::that_first(reply(200).chunks(["one", "two"]).gated(&gate)).await;
+    let mut proxy = Proxy::before(&destination).await;
+    let mut client = proxy.client().await;
+    client.send(&get("/download")).await;
+    let head = client.begin().await;
+    proxy.term();
+    proxy.logs("stopping").await;
+    gate.open();
+    let answer = client.finish(head).await;
+    assert_eq!((answer.text().as_str(), answer.end), ("onetwo", End::Whole));
+    assert_eq!(proxy.ends().await.code(), Some(0), "{}", proxy.log());
+}
+
+#[tokio::test]
 async fn a_late_answer_is_not_waited_for_at_a_stop() {
     // Its client was told already; the record is unknown and stays so.
     let gate = Gate::shut();

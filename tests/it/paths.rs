@@ -89,6 +89,22 @@ async fn the_most_specific_route_wins() {
 }
 
 #[tokio::test]
+async fn a_route_guards_the_methods_it_names() {
+    let destination = Destination::start().await;
+    let config = Config::new().route("name: files, path: \"/files/{id}\", methods: [PUT, DELETE]");
+    let proxy = Proxy::with(config, &destination).await;
+    for method in ["PUT", "DELETE"] {
+        let request = pay(method).to("/files/7").by(method);
+        proxy.send(&request).await.is_executed(201);
+        proxy.send(&request).await.is_replayed(201);
+    }
+    for _ in 0..2 {
+        assert_eq!(proxy.send(&pay("POST").to("/files/7")).await.outcome(), "(none)");
+    }
+    assert_eq!(destination.executions(), 4);
+}
+
+#[tokio::test]
 async fn a_route_can_be_limited_to_a_host() {
     let destination = Destination::start().await;
     let config = Config::new().route("name: pay, path: /pay, host: api.test");

@@ -76,6 +76,29 @@ async fn mismatch_comes_before_everything_else_about_the_record() {
 }
 
 #[tokio::test]
+async fn checks_come_in_their_order() {
+    // Header syntax, body limit, key, scope, fingerprint: the first that fails
+    // is told.
+    let destination = Destination::start().await;
+    let config = Config::new().limits("request_body: 1KiB").defaults("fingerprint: { body: json }");
+    let proxy = Proxy::with(config, &destination).await;
+    let mut request = post("/pay").with("Authorization", "Digest a=b").json(&"no json".repeat(1_000));
+    request = request.header("Connection", "Authorization");
+    proxy.send(&request).await.is_problem(400, "header-nominated");
+    request = request.without("Connection");
+    proxy.send(&request).await.is_problem(413, "body-too-large");
+    request = request.body("no json");
+    proxy.send(&request).await.is_problem(400, "key-missing");
+    request = request.key("k");
+    proxy.send(&request).await.is_problem(400, "scope-invalid");
+    request = request.bearer("alice");
+    proxy.send(&request).await.is_problem(400, "body-invalid");
+    request = request.body("{}");
+    assert_eq!(destination.executions(), 0);
+    proxy.send(&request).await.is_executed(201);
+}
+
+#[tokio::test]
 async fn requests_are_counted_by_outcome_and_code() {
     let destination = Destination::start().await;
     let proxy = Proxy::before(&destination).await;

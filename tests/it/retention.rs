@@ -50,7 +50,7 @@ async fn a_guarded_key_is_refused_after_its_retention() {
 #[tokio::test]
 async fn a_guard_ends() {
     let destination = Destination::start().await;
-    let proxy = Proxy::with(Config::new().defaults("retention: 1s, guard: 1s"), &destination).await;
+    let proxy = Proxy::with(Config::new().defaults("retention: 1s, guard: 2s"), &destination).await;
     proxy.send(&pay("k")).await.is_executed(201);
     let mut expired = false;
     eventually("the guard is over", async || {
@@ -72,6 +72,7 @@ async fn a_record_ends_while_the_proxy_is_down_too() {
     proxy.send(&pay("k").to("/short")).await.is_executed(201);
     let long = proxy.send(&pay("k")).await;
     proxy.kill();
+    // Its time passes while nobody runs.
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     proxy.start_again().await;
     proxy.send(&pay("k").to("/short")).await.is_executed(201);

@@ -144,6 +144,26 @@ async fn a_long_answer_of_known_length_goes_through_as_it_comes() {
 }
 
 #[tokio::test]
+async fn an_answer_too_far_gone_to_be_joined_is_waited_for() {
+    // More has gone by than is kept: a duplicate is told how it ended.
+    let gate = Gate::shut();
+    let pieces = [&*"x".repeat(2_000), "the rest"];
+    let destination = Destination::that_first(reply(200).chunks(pieces).gated(&gate)).await;
+    let proxy = Proxy::with(Config::new().limits("response_body: 1KiB"), &destination).await;
+    let mut first = proxy.client().await;
+    first.send(&pay("k")).await;
+    gate.let_one_pass();
+    let head = first.begin().await;
+    assert_eq!(first.chunk().await.len(), 2_000);
+    let duplicate = proxy.begin(&pay("k"));
+    proxy.has_waiters(1).await;
+    gate.open();
+    assert_eq!(first.finish(head).await.text(), "the rest");
+    duplicate.answer().await.is_problem(409, "response-not-stored");
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
 async fn a_client_that_reads_nothing_holds_nobody_up() {
     let body = vec![b'x'; 4_000_000];
     let destination = Destination::that_first(reply(200).body(&body)).await;

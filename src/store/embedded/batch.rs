@@ -47,6 +47,7 @@ pub(super) struct Batch<'a> {
 }
 
 /// What there is of an id.
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack, for one operation")]
 enum Found {
     Nothing,
     Row(Record, Option<Before>),
@@ -118,8 +119,8 @@ impl<'a> Batch<'a> {
         if let Settlement::Complete(response) = &settlement
             && response.weight() > LARGEST_RESPONSE
         {
-            let why = format!("a response of {} bytes is too large to be stored", response.weight());
-            _ = reply.send(Err(StoreError::Unavailable(why)));
+            // The engine stores it without its body then.
+            _ = reply.send(Err(StoreError::Full));
             return Ok(());
         }
         self.apply(id, Event::Settle(token, settlement), Settled::of, reply)

@@ -38,9 +38,11 @@ const LINGER: Duration = Duration::from_micros(500);
 /// How many overdue rows ride on a commit at least. Two for every row written
 /// are added, so that sweeping outruns any load.
 const SWEEP_ALONG: usize = 16;
-/// How many overdue rows an idle commit sweeps: a few milliseconds' work, since
-/// the next request waits for it.
-const SWEEP_IDLE: usize = 256;
+/// How many overdue rows a commit of its own sweeps: a few milliseconds' work,
+/// since the next request waits for it.
+const SWEEP_ALONE: usize = 256;
+/// When nothing but reading is asked, how often such a commit comes between.
+const SWEEP_EVERY: Duration = Duration::from_millis(20);
 /// How often an idle writer looks at the clock.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -142,12 +144,15 @@ pub(super) struct Writer {
     tables: Option<Tables>,
     index: Index,
     first_due: Option<Timestamp>,
+    /// When rows were last swept.
+    swept: Instant,
 }
 
 impl Writer {
     pub(super) fn new(source: Source, shared: Arc<Shared>, sync_each: bool, loaded: Loaded) -> Self {
         let limit = BatchLimit { ops: if sync_each { 1 } else { BATCH_OPS }, bytes: BATCH_BYTES };
-        let mut writer = Self { source, shared, limit, tables: None, index: Index::default(), first_due: None };
+        let (index, swept) = (Index::default(), Instant::now());
+        let mut writer = Self { source, shared, limit, tables: None, index, first_due: None, swept };
         writer.settle_in(loaded);
         writer
     }
@@ -191,6 +196,7 @@ impl Writer {
     /// One batch, or, if nothing was asked, one sweep.
     fn serve(&mut self, ops: Vec<Op>) -> Result<(), Fault> {
         let now = self.source.clock.now();
+        let overdue = self.is_overdue();
         let Some(tables) = &mut self.tables else { return Ok(()) };
         let tally = &self.source.tally;
         let idle = ops.is_empty();
@@ -199,16 +205,20 @@ impl Writer {
         for op in ops {
             batch.take(op).map_err(|error| Fault::of(&error, tally))?;
         }
-        let (changes, deferred) = batch.finish();
-        if changes.is_empty() && !idle {
+        let (changes, mut deferred) = batch.finish();
+        let sweep = if changes.is_empty() { SWEEP_ALONE } else { SWEEP_ALONG + 2 * changes.len() };
+        if changes.is_empty() {
             deferred.into_iter().for_each(|answer| answer(Ok(())));
-            return Ok(());
+            deferred = Vec::new();
+            if !idle && (!overdue || self.swept.elapsed() < SWEEP_EVERY) {
+                return Ok(());
+            }
         }
-        let sweep = if idle { SWEEP_IDLE } else { SWEEP_ALONG + 2 * changes.len() };
         match tables.commit(&changes, sweep, now) {
             Ok(committed) => {
                 take_in(&changes, &committed, &mut self.index, &mut lock(&self.shared.census));
                 self.first_due = committed.first_due;
+                self.swept = Instant::now();
                 self.shared.count_rows(self.index.rows());
                 deferred.into_iter().for_each(|answer| answer(Ok(())));
                 Ok(())

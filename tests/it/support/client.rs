@@ -86,7 +86,7 @@ impl Client {
             return answer;
         }
         let heard = match framing(&answer) {
-            Framing::Unsaid => self.wire.to_the_end(&mut answer.body).await,
+            Framing::Unsaid => self.wire.until_the_end(&mut answer.body).await,
             framing => match self.wire.body(framing, &mut answer.body).await {
                 Ok(trailers) => {
                     answer.trailers = trailers;
@@ -121,7 +121,7 @@ impl Client {
     pub(crate) async fn is_closed(&mut self) {
         let mut rest = Vec::new();
         // A reset ends it as well.
-        let _ = self.wire.to_the_end(&mut rest).await;
+        let _ = self.wire.until_the_end(&mut rest).await;
         assert!(rest.is_empty(), "more came: {:?}", String::from_utf8_lossy(&rest));
     }
 

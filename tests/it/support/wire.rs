@@ -202,7 +202,7 @@ impl Wire {
     }
 
     /// Everything until the other side ends the connection.
-    pub(crate) async fn to_the_end(&mut self, into: &mut Vec<u8>) -> io::Result<()> {
+    pub(crate) async fn until_the_end(&mut self, into: &mut Vec<u8>) -> io::Result<()> {
         loop {
             into.append(&mut self.buffer);
             match self.fill().await {
