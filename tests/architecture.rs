@@ -1,5 +1,7 @@
 //! The direction of imports, so that nobody has to remember it.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

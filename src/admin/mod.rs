@@ -98,8 +98,8 @@ impl Admin {
     }
 
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        if let Err(refusal) = self.access.check(request.uri().path(), request.headers()) {
-            return refusal;
+        if let Err((status, why)) = self.access.check(request.uri().path(), request.headers()) {
+            return text(status, why);
         }
         if request.method() != Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
@@ -154,8 +154,8 @@ impl Access {
     /// one, the request has to name a host of ours: a web page that makes a
     /// browser reach for loopback names another. A page of elsewhere is
     /// refused always.
-    fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), Response<Full<Bytes>>> {
-        let forbidden = |why| Err(text(StatusCode::FORBIDDEN, why));
+    fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
+        let forbidden = |why| Err((StatusCode::FORBIDDEN, why));
         let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
         if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
             return forbidden("a page of another site may not ask\n");
@@ -179,7 +179,7 @@ impl Access {
                 if digests_equal(shown, expected.as_bytes()) {
                     Ok(())
                 } else {
-                    Err(text(StatusCode::UNAUTHORIZED, "this needs `Authorization: Bearer …` with the admin token\n"))
+                    Err((StatusCode::UNAUTHORIZED, "this needs `Authorization: Bearer …` with the admin token\n"))
                 }
             }
             None if self.hosts.contains(&host) => Ok(()),

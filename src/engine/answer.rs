@@ -14,7 +14,7 @@ use crate::model::record::StateName;
 #[derive(Debug)]
 pub enum Answer {
     /// The destination's answer: its own, or as it was stored.
-    Relayed(Relayed),
+    Relayed(Box<Relayed>),
     /// The proxy's own answer.
     Refused(Refused),
     /// The store cannot be asked and the route says to pass the request on

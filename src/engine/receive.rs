@@ -82,7 +82,7 @@ impl Attempt {
                     self.let_join(&response);
                 }
                 self.tell_live(&response, self.outcome(verdict, &response));
-                reading.to_the_end().await
+                reading.until_the_end().await
             }
         };
         self.conclude(claim, verdict, response, end, patience_asked).await;
@@ -172,14 +172,14 @@ impl Attempt {
             Written::Superseded | Written::NotYet => None,
         };
         match body {
-            Some(bytes) => self.client.tell(Answer::Relayed(Relayed {
+            Some(bytes) => self.client.tell(Answer::Relayed(Box::new(Relayed {
                 outcome,
                 status: response.head.status,
                 headers: response.head.headers.clone(),
                 body: AnswerBody::Whole(bytes, trailers.cloned()),
                 replayable_for,
                 record: response.head.record,
-            })),
+            }))),
             // With a `limits.response_body` below what is held whole.
             None => self.tell_live(response, outcome),
         }
@@ -248,7 +248,7 @@ impl Reading {
     /// there is more.
     async fn while_short(&mut self) -> Option<End> {
         if self.length.is_some_and(|length| length <= HOLD_WHOLE) {
-            return Some(self.to_the_end().await);
+            return Some(self.until_the_end().await);
         }
         while self.length.is_none() && self.read <= HOLD_WHOLE {
             let body = &mut self.body;
@@ -264,7 +264,7 @@ impl Reading {
         None
     }
 
-    async fn to_the_end(&mut self) -> End {
+    async fn until_the_end(&mut self) -> End {
         loop {
             let until = self.deadline.min(Instant::now() + self.idle);
             let end = tokio::select! {

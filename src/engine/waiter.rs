@@ -79,14 +79,14 @@ pub(super) struct ResponseHead {
 impl ResponseHead {
     /// The answer with this head and that body.
     pub(super) fn answer(&self, outcome: Outcome, body: AnswerBody) -> Answer {
-        Answer::Relayed(Relayed {
+        Answer::Relayed(Box::new(Relayed {
             outcome,
             status: self.status,
             headers: self.headers.clone(),
             body,
             replayable_for: self.replayable_for,
             record: self.record,
-        })
+        }))
     }
 }
 

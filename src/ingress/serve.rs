@@ -162,7 +162,7 @@ impl Ingress {
         match answer {
             Answer::Relayed(answer) => {
                 noted.outcome = Some(answer.outcome);
-                Ok(respond::relayed(answer))
+                Ok(respond::relayed(*answer))
             }
             Answer::Refused(refused) => Err(Problem::refused(&refused, route.policy.mismatch_status)),
             Answer::Bypass(request) => {
