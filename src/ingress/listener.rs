@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::task::TaskTracker;
 
 use super::problem::overloaded;
-use super::stall::StallTimeout;
+use super::socket::Socket;
 use super::{Ingress, Peer};
 
 /// How long a client may take for a request head, and stay idle between two.
@@ -68,7 +68,7 @@ impl Ingress {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
         let idle = plan.destination.body_idle_timeout;
-        let io = TokioIo::new(StallTimeout::new(stream, idle));
+        let (socket, watch) = Socket::new(stream, idle);
         let service = service_fn(|request| {
             let ingress = &self;
             async move { Ok::<_, Infallible>(ingress.serve(request, peer).await) }
@@ -81,11 +81,13 @@ impl Ingress {
             // A client that shuts down its sending side still wants its answer.
             .half_close(true)
             .preserve_header_case(plan.preserves_header_case())
-            .serve_connection(io, service)
+            .serve_connection(TokioIo::new(socket), service)
             .with_upgrades();
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
+            // Whoever is gone takes no answer; what was claimed for it runs on.
+            () = watch.reset() => return,
             () = self.closing.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await

@@ -12,7 +12,7 @@ mod passthrough;
 pub mod problem;
 mod respond;
 mod serve;
-mod stall;
+mod socket;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -54,7 +54,8 @@ async fn a_chunked_answer_that_breaks_off_is_no_answer() {
 
 #[tokio::test]
 async fn garbage_is_no_answer() {
-    let garbage: [&[u8]; 6] = [
+    let garbage: [&[u8]; 7] = [
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nx",
         b"SSH-2.0-OpenSSH_9.6\r\n",
         b"HTTP/1.1 abc No\r\n\r\n",
         b"HTTP/1.1 2000 Too much\r\n\r\n",

@@ -25,6 +25,7 @@ async fn a_replay_has_status_headers_and_bytes_of_the_first_answer() {
         .header("Vary", "Accept, Origin")
         .header("Access-Control-Expose-Headers", "X-A")
         .header("X-Empty", "")
+        .header("X-Not-Ascii", "caf\u{e9}")
         .header("Date", "Mon, 06 Jul 2026 10:00:00 GMT")
         .body(b"{\"id\": 9}\n\x00\xff\xfe\r\n");
     let (first, second, _) = twice(Config::new(), answer, &pay("k")).await;

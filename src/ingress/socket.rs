@@ -1,0 +1,120 @@
+//! A client's socket: it gives up on a client that takes nothing, and notices
+//! one that is gone.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+/// A client's socket. A write that makes no progress for too long fails; the
+/// exchange behind it goes on without the client.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: Arc<TcpStream>,
+    patience: Duration,
+    /// Runs while a write waits for the client.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+/// Watches a [`Socket`] that nobody reads while its request is answered.
+#[derive(Debug)]
+pub(super) struct Watch(Arc<TcpStream>);
+
+impl Watch {
+    /// Resolves when the client has reset the connection. One that shut down
+    /// its sending side only still wants its answer, and is not gone.
+    pub(super) async fn reset(&self) {
+        loop {
+            match self.0.ready(Interest::ERROR).await {
+                Ok(ready) if ready.is_error() => return,
+                Ok(_) => tokio::task::yield_now().await,
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Socket {
+    /// Takes a connected stream; a write may stall for `patience`.
+    pub(super) fn new(stream: TcpStream, patience: Duration) -> (Self, Watch) {
+        let stream = Arc::new(stream);
+        let watch = Watch(Arc::clone(&stream));
+        (Self { stream, patience, stalled: None }, watch)
+    }
+
+    /// Writes as soon as the socket takes something.
+    fn poll_progress(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match self.stream.poll_write_ready(cx) {
+                Poll::Ready(ready) => ready?,
+                Poll::Pending => return self.poll_patience(cx),
+            }
+            match write(&self.stream) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => {
+                    self.stalled = None;
+                    return Poll::Ready(written);
+                }
+            }
+        }
+    }
+
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let patience = self.patience;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            match self.stream.try_read_buf(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read.map(drop)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_progress(cx, |stream| stream.try_write(bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_progress(cx, |stream| stream.try_write_vectored(bytes))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// There is nothing to flush: every write goes to the kernel.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match socket2::SockRef::from(&*self.stream).shutdown(std::net::Shutdown::Write) {
+            // A client that is gone already needs no end.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            shut => Poll::Ready(shut),
+        }
+    }
+}
