@@ -3,11 +3,13 @@ FROM rust:1-bookworm AS build
 WORKDIR /src
 COPY Cargo.toml Cargo.lock rust-toolchain.toml ./
 COPY src src
-RUN cargo build --release --locked --bin onceward
+RUN cargo build --release --locked --bin onceward && mkdir /data
 
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /src/target/release/onceward /usr/local/bin/onceward
-# The records live here: mount a volume, or every restart forgets them.
+# The records live here: mount a volume, or every restart forgets them. The
+# configuration names it: `store: { embedded: { path: /data } }`.
+COPY --from=build --chown=nonroot:nonroot /data /data
 VOLUME /data
 WORKDIR /data
 USER nonroot

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use crate::config;
+use crate::config::{self, show_duration};
 use crate::plan::policy::OnUnknown;
 use crate::plan::route::Route;
 
@@ -35,7 +35,7 @@ fn line(route: &Route) -> String {
         OnUnknown::Forward => "forward",
     };
     format!(
-        "{}: {} {}{} → {} · key {}{} · scope {:?} · retention {:?} · guard {:?} · wait {:?} · on_unknown {on_unknown}",
+        "{}: {} {}{} → {} · key {}{} · scope {:?} · retention {} · guard {} · wait {} · on_unknown {on_unknown}",
         route.name,
         methods.join(","),
         route.host.as_deref().unwrap_or(""),
@@ -44,8 +44,8 @@ fn line(route: &Route) -> String {
         policy.key.as_str(),
         if policy.key_required { "" } else { " (optional)" },
         policy.scope.as_str(),
-        policy.retention,
-        policy.guard,
-        policy.wait,
+        show_duration(policy.retention),
+        show_duration(policy.guard),
+        show_duration(policy.wait),
     )
 }

@@ -28,6 +28,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     log::install(log::Format::Text, "warn")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ran = runtime.block_on(async {
+        let signals = super::serve::Signals::install()?;
         let ledger = Ledger::bind(arguments.ledger).await?;
         let ledger_url = format!("http://{}", ledger.local_addr());
         let (listen, admin) = (arguments.listen.to_string(), arguments.admin.to_string());
@@ -36,7 +37,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
         let server = super::serve::Server::start(loaded.plan, None).await?;
         let proxy = server.addresses.first().copied().unwrap_or(arguments.listen);
         write!(std::io::stdout(), "{}", tour(proxy, &ledger_url))?;
-        server.run(None).await
+        server.run(None, signals).await
     });
     if let Err(error) = std::fs::remove_dir_all(&folder) {
         tracing::debug!(%error, "the demo's records were not removed");

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use crate::config;
+use crate::config::{self, show_duration};
 use crate::ingress::extract;
 use crate::ingress::problem::{self, Problem};
 use crate::model::fingerprint::RequestHead;
@@ -121,7 +121,7 @@ fn explain(
         OnStoreError::Bypass => "bypass: it goes on unguarded",
     };
     Ok(format!(
-        "key          {} (from {})\nscope        {} (from {}){}\nrecord       {}\nfingerprint  {fingerprint}\n  recipe     {}: body as {}, query {}, headers {listed:?}, {} ignored\nretention    {:?}, guard {:?}, wait {:?}, lease {:?}\non_unknown   {on_unknown}\non_store_error {on_store_error}\nforward_key  {forward}\ndestination  {}\n",
+        "key          {} (from {})\nscope        {} (from {}){}\nrecord       {}\nfingerprint  {fingerprint}\n  recipe     {}: body as {}, query {}, headers {listed:?}, {} ignored\nretention    {}, guard {}, wait {}, lease {}\non_unknown   {on_unknown}\non_store_error {on_store_error}\nforward_key  {forward}\ndestination  {}\n",
         made.key,
         policy.key.as_str(),
         made.scope,
@@ -132,10 +132,10 @@ fn explain(
         made.applied,
         if policy.fingerprint.recipe.query { "counts" } else { "does not count" },
         policy.fingerprint.ignore.len(),
-        policy.retention,
-        policy.guard,
-        policy.wait,
-        policy.lease,
+        show_duration(policy.retention),
+        show_duration(policy.guard),
+        show_duration(policy.wait),
+        show_duration(policy.lease),
         route.destination.authority,
     ))
 }

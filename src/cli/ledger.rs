@@ -19,7 +19,8 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     runtime.block_on(async {
         let ledger = Ledger::bind(arguments.listen).await?;
         writeln!(std::io::stdout(), "ledger listening on http://{}", ledger.local_addr())?;
-        ledger.serve(super::serve::stop_signal()?).await;
+        let mut signals = super::serve::Signals::install()?;
+        ledger.serve(signals.stop()).await;
         Ok(())
     })
 }

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::config::Findings;
 use crate::telemetry::log;
 
 #[derive(Debug, Parser)]
@@ -56,11 +57,20 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("onceward: {error:#}");
+            match error.downcast_ref::<Findings>() {
+                Some(findings) => eprint!("{findings}"),
+                None => eprintln!("onceward: {error:#}"),
+            }
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whoever read our output has seen enough of it.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// The environment, for `${NAME}` in configuration files.

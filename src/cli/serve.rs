@@ -35,11 +35,12 @@ const LAST_WRITES: Duration = Duration::from_secs(10);
 /// Run the proxy
 #[derive(Debug, clap::Args)]
 #[command(
+    group = clap::ArgGroup::new("source").args(["config", "destination"]).required(true),
     after_help = "Examples:\n  onceward serve --config onceward.yaml\n  onceward serve --destination http://127.0.0.1:9000\n\nWith --destination, every POST and PATCH that carries an Idempotency-Key is guarded, and the rest passes through."
 )]
 pub(super) struct Arguments {
     /// The configuration file
-    #[arg(long, value_name = "FILE", required_unless_present = "destination", conflicts_with_all = ["destination", "listen", "admin", "data", "scope"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "admin", "data", "scope"])]
     config: Option<PathBuf>,
     /// The API to stand in front of, instead of a file
     #[arg(long, value_name = "URL")]
@@ -69,8 +70,11 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     log::install(arguments.logging.log_format, &arguments.logging.log_level)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
+        // Before anything can be seen of the process: whoever sees it may
+        // signal it.
+        let signals = Signals::install()?;
         let server = Server::start(plan, arguments.takeover).await?;
-        server.run(arguments.config.as_deref()).await
+        server.run(arguments.config.as_deref(), signals).await
     })
 }
 
@@ -104,11 +108,11 @@ impl Server {
     pub(super) async fn start(plan: Plan, takeover: Option<Duration>) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let boot = entropy::boot_id()?;
-        // Bound before the store is opened, which may take a while and must not
-        // be for nothing.
+        // The store first: a process that takes over waits for its predecessor,
+        // which holds the addresses as well.
+        let store = open_store(plan.store.clone(), takeover, Arc::clone(&clock), boot).await?;
         let listeners = bind_all(&plan)?;
         let admin_listener = plan.admin.clone().map(bind_admin).transpose()?;
-        let store = open_store(plan.store.clone(), takeover, Arc::clone(&clock), boot).await?;
         if let Err(orphans) = orphans::check(&plan, store.lineages(), clock.now()) {
             store.close().await?;
             return Err(orphans.into());
@@ -137,14 +141,12 @@ impl Server {
     }
 
     /// Serves until a signal says to stop; reloads `config` on SIGHUP.
-    pub(super) async fn run(self, config: Option<&Path>) -> anyhow::Result<()> {
-        let mut hangup = signal(SignalKind::hangup())?;
-        let stop = stop_signal()?;
-        tokio::pin!(stop);
+    pub(super) async fn run(self, config: Option<&Path>, mut signals: Signals) -> anyhow::Result<()> {
         loop {
             tokio::select! {
-                () = &mut stop => break,
-                _ = hangup.recv() => self.reload(config),
+                _ = signals.terminate.recv() => break,
+                _ = signals.interrupt.recv() => break,
+                _ = signals.hangup.recv() => self.reload(config),
             }
         }
         self.stop().await
@@ -250,14 +252,28 @@ fn forgetful_filesystem(folder: &Path) -> Option<&'static str> {
     }
 }
 
-/// Resolves on SIGTERM or SIGINT.
-pub(super) fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate: Signal = signal(SignalKind::terminate())?;
-    let mut interrupt: Signal = signal(SignalKind::interrupt())?;
-    Ok(async move {
+/// The signals the process listens to.
+pub(super) struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Takes the signals over from their default actions.
+    pub(super) fn install() -> anyhow::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Resolves on SIGTERM or SIGINT.
+    pub(super) async fn stop(&mut self) {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
-    })
+    }
 }

@@ -35,7 +35,7 @@ mod tests;
 pub use self::finding::{Finding, Findings, Position, Severity};
 pub use self::json_schema::schema_json;
 pub use self::load::{load, parse, zero};
-pub use self::units::duration;
+pub use self::units::{duration, show_duration};
 
 use crate::plan::Plan;
 

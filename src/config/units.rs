@@ -26,7 +26,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// A duration in the largest unit that says it exactly.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub fn show_duration(duration: Duration) -> String {
     let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     match milliseconds {
         0 => "0s".into(),

@@ -40,7 +40,7 @@ impl Engine {
         let mut waiting: Option<Ticket> = None;
         let mut succeeding = false;
         let answer = loop {
-            let Some(permit) = self.capacity.in_flight.try_take(1, request.plan.limits.in_flight as u64) else {
+            let Some(permit) = self.permit(&request, id).await else {
                 break refused(Reason::Overloaded);
             };
             seat.look();
@@ -75,6 +75,18 @@ impl Engine {
             seat.settle();
         }
         client.tell(answer);
+    }
+
+    /// Counts this request as in flight, if there is room. Where there is none, a
+    /// key that has a record is asked about all the same: it is replayed, or
+    /// waits, and does not go to the destination.
+    async fn permit(&self, request: &Guarded, id: RecordId) -> Option<Ticket> {
+        let in_flight = &self.capacity.in_flight;
+        if let Some(permit) = in_flight.try_take(1, request.plan.limits.in_flight as u64) {
+            return Some(permit);
+        }
+        let known = timeout(STORE_TIMEOUT, self.store.read(id)).await.ok()?.ok()??;
+        (known.state.name() != StateName::Released).then(|| in_flight.take(1))
     }
 
     /// The record this request belongs to: that of an earlier identity of its

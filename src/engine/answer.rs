@@ -128,6 +128,8 @@ pub enum Met {
     Lost,
     /// Its own request's answer did not come in time: 504.
     TimedOut,
+    /// The proxy was stopped before its own request's answer came: 502.
+    Stopped,
     /// It retried an unknown record: 409.
     Retry,
 }

@@ -106,7 +106,7 @@ impl Engine {
                 }
                 Head::Failed(failure) => return attempt.failed(claim.settle(), failure).await,
                 Head::Answered(inbound) => return attempt.receive(claim.settle(), *inbound).await,
-                Head::Stopped => return attempt.doubt(&claim.settle(), DoubtReason::Stopped, Met::Lost).await,
+                Head::Stopped => return attempt.doubt(&claim.settle(), DoubtReason::Stopped, Met::Stopped).await,
                 Head::Late => return attempt.listen(claim.settle(), exchange, destination.late_answer).await,
             }
         }

@@ -272,7 +272,7 @@ impl Reading {
                     Ok(frame) => self.take(frame).await,
                     Err(_) => Some(End::Broken(DoubtReason::BodyBroken, Met::TimedOut)),
                 },
-                () = self.stopped.cancelled() => Some(End::Broken(DoubtReason::Stopped, Met::Lost)),
+                () = self.stopped.cancelled() => Some(End::Broken(DoubtReason::Stopped, Met::Stopped)),
             };
             if let Some(end) = end {
                 return end;
@@ -293,7 +293,7 @@ impl Reading {
                     self.read += chunk.len() as u64;
                     tokio::select! {
                         () = self.relay.push(chunk) => None,
-                        () = self.stopped.cancelled() => Some(End::Broken(DoubtReason::Stopped, Met::Lost)),
+                        () = self.stopped.cancelled() => Some(End::Broken(DoubtReason::Stopped, Met::Stopped)),
                     }
                 }
                 Err(frame) => Some(End::Whole(frame.into_trailers().ok())),

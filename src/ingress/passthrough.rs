@@ -12,10 +12,11 @@ use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
 use super::body::{ClientBody, Watched, awaits_continue, drain};
-use super::problem::{Code, Problem, overloaded};
+use super::problem::{self, Code, Problem, overloaded};
 use super::{Ingress, Peer, forward};
 use crate::destination::headers::{keep_end_to_end, nominated};
 use crate::destination::{Cause, Failure, Inbound, Outbound, OutboundBody};
+use crate::engine::answer::Met;
 use crate::model::outcome::DoubtReason;
 use crate::plan::Plan;
 use crate::plan::route::DestinationPlan;
@@ -85,14 +86,13 @@ impl Ingress {
         timeout(patience, connection.send(again)).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
-    /// Sends a request that was to be guarded and cannot be: the store is
-    /// away, and the route says to go on.
-    pub(super) async fn bypass(
+    /// Carries a request through whose body was read already.
+    pub(super) async fn carry(
         &self,
         request: Outbound,
         destination: &Arc<DestinationPlan>,
-    ) -> Result<Response<ClientBody>, Problem> {
-        let inbound = self.exchange(request, None, destination).await.map_err(told)?;
+    ) -> Result<Response<ClientBody>, Failure> {
+        let inbound = self.exchange(request, None, destination).await?;
         Ok(respond(inbound, None, destination))
     }
 }
@@ -101,7 +101,8 @@ fn timed_out() -> Failure {
     Failure { cause: Cause::MaybeSent(DoubtReason::TimedOut), unsent: None, detail: "no answer in time".into() }
 }
 
-fn told(failure: Failure) -> Problem {
+/// What the client of an unguarded request is told.
+pub(super) fn told(failure: Failure) -> Problem {
     tracing::warn!(detail = %failure.detail, "an unguarded exchange failed");
     match failure.cause {
         Cause::NotSent(_) => {
@@ -112,6 +113,16 @@ fn told(failure: Failure) -> Problem {
                 .with_status(StatusCode::GATEWAY_TIMEOUT)
         }
         Cause::MaybeSent(_) => Problem::new(Code::DestinationFailed, "The destination did not give a whole answer."),
+    }
+}
+
+/// What the client of a keyed request is told that went out without a record:
+/// what is not known is said, and nobody is told to send it again.
+pub(super) fn bypassed(failure: Failure) -> Problem {
+    match failure.cause {
+        Cause::NotSent(_) => told(failure),
+        Cause::MaybeSent(DoubtReason::TimedOut) => problem::unknown(Met::TimedOut, false),
+        Cause::MaybeSent(_) => problem::unknown(Met::Lost, false),
     }
 }
 

@@ -289,20 +289,18 @@ impl Problem {
     }
 }
 
-fn unknown(met: Met, retry_goes_on: bool) -> Problem {
+/// Nobody knows whether the destination acted.
+pub fn unknown(met: Met, retry_goes_on: bool) -> Problem {
     let (status, what) = match met {
         Met::Lost => (StatusCode::BAD_GATEWAY, "The connection to the destination was lost before a whole answer."),
+        Met::Stopped => (StatusCode::BAD_GATEWAY, "The proxy was stopped before the destination had answered."),
         Met::TimedOut => (StatusCode::GATEWAY_TIMEOUT, "The destination did not answer in time."),
         Met::Retry => (StatusCode::CONFLICT, "An earlier request with this key was sent and its outcome is not known."),
     };
     let (advice, retry_after, next) = if retry_goes_on {
         (Advice::RetrySameKey, Some(1), "Retry with the same key and parameters.")
     } else {
-        (
-            Advice::AskOperator,
-            None,
-            "It will not be sent again before an operator or the destination's late answer settles it.",
-        )
+        (Advice::AskOperator, None, "It is not sent again while that is so.")
     };
     Problem {
         status,

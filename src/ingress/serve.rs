@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use http::header::{CONNECTION, HOST};
-use http::{Extensions, HeaderMap, HeaderValue, Request, Response, Uri, request};
+use http::{Extensions, HeaderMap, HeaderValue, Request, Response, Uri, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
 
 use super::access::AccessLine;
 use super::body::{Bounds, ClientBody, awaits_continue, drain, read_whole};
 use super::extract::{self, Extracted};
+use super::passthrough::{bypassed, told};
 use super::problem::{Code, Problem, key_missing, shutting_down};
 use super::{Ingress, Peer, forward, respond};
 use crate::engine::Told;
@@ -48,7 +49,7 @@ impl Ingress {
         plan: &Arc<Plan>,
         noted: &mut AccessLine,
     ) -> Result<Response<ClientBody>, Problem> {
-        let host = match effective_host(request.uri(), request.headers()) {
+        let host = match effective_host(&request) {
             Ok(host) => host,
             Err(problem) => return Err(refuse(request, problem)),
         };
@@ -130,7 +131,7 @@ impl Ingress {
         let Some(extracted) = extracted else {
             noted.route = None;
             self.engine.metrics.unguarded();
-            return self.bypass(forward.unrecorded(), &route.destination).await;
+            return self.carry(forward.unrecorded(), &route.destination).await.map_err(told);
         };
         let Extracted { key, scope, present, former, presented, .. } = extracted;
         noted.record = Some(present.identity.record_id().to_string());
@@ -167,7 +168,7 @@ impl Ingress {
             Answer::Refused(refused) => Err(Problem::refused(&refused, route.policy.mismatch_status)),
             Answer::Bypass(request) => {
                 noted.outcome = Some(Outcome::Bypassed);
-                let mut response = self.bypass(*request, &route.destination).await?;
+                let mut response = self.carry(*request, &route.destination).await.map_err(bypassed)?;
                 respond::mark(&mut response, Outcome::Bypassed);
                 Ok(response)
             }
@@ -208,9 +209,9 @@ fn forward_of(
 /// The host a request is for, lower case. An absolute-form target must agree
 /// with Host (RFC 9112, section 3.2.2, lets the target win; a server behind us
 /// may not).
-fn effective_host(uri: &Uri, headers: &HeaderMap) -> Result<String, Problem> {
+fn effective_host(request: &Request<Incoming>) -> Result<String, Problem> {
     let ambiguous = |detail: &str| Problem::new(Code::PathAmbiguous, detail);
-    let mut hosts = headers.get_all(HOST).iter();
+    let mut hosts = request.headers().get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
         return Err(ambiguous("The request has more than one Host header. Send one."));
@@ -220,12 +221,15 @@ fn effective_host(uri: &Uri, headers: &HeaderMap) -> Result<String, Problem> {
         Some(Ok(host)) => Some(host.trim().to_ascii_lowercase()),
         Some(Err(_)) => return Err(ambiguous("The Host header is not text.")),
     };
-    let authority = uri.authority().map(|authority| authority.as_str().to_ascii_lowercase());
+    let authority = request.uri().authority().map(|authority| authority.as_str().to_ascii_lowercase());
     match (authority, host) {
         (Some(authority), Some(host)) if authority != host => {
             Err(ambiguous("The request target and the Host header name different hosts."))
         }
         (Some(authority), _) => Ok(authority),
-        (None, host) => Ok(host.unwrap_or_default()),
+        (None, Some(host)) => Ok(host),
+        // RFC 9112, section 3.2: only HTTP/1.0 may do without.
+        (None, None) if request.version() == Version::HTTP_11 => Err(ambiguous("The request has no Host header.")),
+        (None, None) => Ok(String::new()),
     }
 }

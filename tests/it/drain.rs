@@ -106,9 +106,13 @@ async fn a_stop_is_clean_from_the_first_moment() {
     let destination = Destination::start().await;
     let mut proxy = Proxy::before(&destination).await;
     proxy.kill();
-    for _ in 0..15 {
-        proxy.start_again().await;
-        proxy.hup();
+    for round in 0..30 {
+        proxy.spawn();
+        // In a hurry: not a moment between looks.
+        within("the proxy is ready", async { while !proxy.is_ready().await {} }).await;
+        if round % 2 == 0 {
+            proxy.hup();
+        }
         proxy.term();
         assert_eq!(proxy.ends().await.code(), Some(0), "{}", proxy.log());
     }

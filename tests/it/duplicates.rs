@@ -241,7 +241,6 @@ async fn retries_of_a_client_that_times_out_join_the_first() {
         assert!(client.hears_nothing_for_a_while().await);
     }
     let last = proxy.begin(&pay("k"));
-    proxy.has_waiters(1).await;
     gate.open();
     let answer = last.answer().await;
     answer.is_replayed(201);

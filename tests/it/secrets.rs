@@ -14,7 +14,8 @@ async fn no_key_credential_or_body_is_logged() {
         _ => reply(201).header("X-Answer", MARK).header("Set-Cookie", MARK).body(format!("answer {MARK}")).into(),
     })
     .await;
-    let config = Config::new().destination("response_timeout: 300ms").limits("request_body: 1KiB");
+    let config =
+        Config::new().destination("response_timeout: 300ms").limits("request_body: 1KiB").top("shutdown_grace: 300ms");
     let mut proxy = Proxy::with(config, &destination).await;
     proxy.arguments(&["--log-level", "trace"]);
     proxy.restart().await;

@@ -35,6 +35,9 @@ use crate::store::census::Census;
 type Mark = [u8; 21];
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const PROBE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("probe");
+/// How much a probe writes: more than the free pages a full disk leaves behind.
+const PROBE_BYTES: usize = 256 << 10;
 const ROWS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("rows");
 const INDEX: TableDefinition<'_, u64, &Mark> = TableDefinition::new("index");
 const DUE: TableDefinition<'_, (u64, u64), &Mark> = TableDefinition::new("due");
@@ -47,10 +50,6 @@ const FORMAT: u64 = 1;
 /// Pages that redb keeps in memory. Claims of new keys and the ends of recent
 /// ones need the newest pages only; replays past the local cache profit.
 const CACHE_BYTES: usize = 64 << 20;
-
-/// A lineage's end is stored rounded up to this, so that it is written once a
-/// minute and not with every record.
-const LINEAGE_GRAIN_MS: u64 = 60_000;
 
 /// How many bytes of rows one sweep reads at most.
 const SWEEP_BYTES: usize = 16 << 20;
@@ -273,11 +272,22 @@ impl Tables {
             let Some(until) = after.state.lives_until().map(Timestamp::as_millis) else { continue };
             let known = grown.get(&after.lineage).map(|(_, until)| until).or_else(|| self.lineages.get(&after.lineage));
             if known.is_none_or(|&known| known < until) {
-                let rounded = until.checked_next_multiple_of(LINEAGE_GRAIN_MS).unwrap_or(u64::MAX);
-                grown.insert(after.lineage, (Arc::clone(&after.route), rounded));
+                grown.insert(after.lineage, (Arc::clone(&after.route), until));
             }
         }
         grown
+    }
+
+    /// Writes something of size and takes it away again: a disk that is still
+    /// full lets a file be opened, and fails the next claim.
+    pub(super) fn probe(&self) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        transaction.open_table(PROBE)?.insert(0, [0u8; PROBE_BYTES].as_slice())?;
+        transaction.commit()?;
+        let transaction = self.database.begin_write()?;
+        transaction.delete_table(PROBE)?;
+        transaction.commit()?;
+        Ok(())
     }
 
     /// Closes the file so that the next start need not repair it.

@@ -83,6 +83,13 @@ impl Source {
         Ok(loaded)
     }
 
+    /// Loads everything after a failure, and makes sure that it can be written.
+    fn load_again(&self) -> Result<Loaded, LoadError> {
+        let loaded = self.load()?;
+        guarded(|| loaded.tables.probe()).map_err(|fault| LoadError::Damaged(fault.to_string()))??;
+        Ok(loaded)
+    }
+
     /// An earlier run's claims have no owner: nobody will ever say how they
     /// ended, and the destination may have acted.
     fn disown(&self, loaded: &mut Loaded, now: Timestamp) -> Result<(), redb::Error> {
@@ -250,7 +257,7 @@ impl Writer {
                 return Some(Err(fault.to_string()));
             }
             let begun = Instant::now();
-            match self.source.load() {
+            match self.source.load_again() {
                 Ok(loaded) => {
                     self.settle_in(loaded);
                     tracing::warn!("the embedded store works again");

@@ -14,9 +14,9 @@ use super::answer::Answer;
 use super::client::{Client, Pending};
 use super::config::Config;
 use super::destination::Destination;
+use super::eventually;
 use super::program::PROGRAM;
 use super::request::{Request, get};
-use super::{eventually, within};
 
 /// How often a start is tried again because somebody else took the port.
 const STARTS: usize = 5;
@@ -42,7 +42,7 @@ impl Proxy {
 
     pub(crate) async fn with(config: Config, destination: &Destination) -> Self {
         let mut proxy = Self::prepared(config, destination);
-        for _ in 1..STARTS {
+        for _ in 0..STARTS {
             proxy.spawn();
             if proxy.stands().await {
                 return proxy;
@@ -242,11 +242,11 @@ impl Proxy {
     pub(crate) async fn ends(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("it is running");
         let mut status = None;
-        let wait = eventually("the proxy ends", async || {
+        eventually("the proxy ends", async || {
             status = child.try_wait().expect("our own child");
             status.is_some()
-        });
-        within("the proxy ends", wait).await;
+        })
+        .await;
         status.expect("it has ended")
     }
 
