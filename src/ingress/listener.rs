@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::problem::overloaded;
 use super::socket::Socket;
-use super::{Ingress, Peer};
+use super::{Ingress, Peer, respond};
 
 /// How long a client may take for a request head, and stay idle between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ impl Ingress {
 
 /// Answers a connection over the limit quickly, without reading a request.
 async fn turn_away(mut stream: TcpStream, plan: &crate::plan::Plan) {
-    let response = overloaded().response(plan, false);
+    let response = respond::problem(&overloaded(), plan, false);
     let (head, body) = response.into_parts();
     let body = match body {
         super::body::ClientBody::Whole(Some(bytes), _) => bytes,

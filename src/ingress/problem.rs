@@ -1,10 +1,8 @@
 //! What a client is told when the proxy answers by itself (RFC 9457).
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::StatusCode;
 use serde_json::json;
 
-use super::body::ClientBody;
 use crate::engine::answer::{Met, Outcome, Reason, Refused};
 use crate::model::key::RecordId;
 use crate::model::record::StateName;
@@ -235,34 +233,21 @@ impl Problem {
         self.outcome
     }
 
-    /// The answer. `guarded` says whether it carries `Onceward-Outcome`.
-    pub fn response(&self, plan: &Plan, guarded: bool) -> Response<ClientBody> {
-        let mut response = Response::new(ClientBody::whole(self.document(plan).to_string().into()));
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        for (name, value) in &plan.problem_headers {
-            headers.append(name, value.clone());
+    /// Whether the client should send the request again.
+    pub fn should_retry(&self) -> bool {
+        match self.advice {
+            Advice::RetrySameKey => true,
+            Advice::FixRequest | Advice::AskOperator => false,
         }
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        let should_retry = match self.advice {
-            Advice::RetrySameKey => "true",
-            Advice::FixRequest | Advice::AskOperator => "false",
-        };
-        for name in ["x-should-retry", "stripe-should-retry"] {
-            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(should_retry));
-        }
-        if let Some(seconds) = self.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if guarded {
-            headers
-                .insert(HeaderName::from_static("onceward-outcome"), HeaderValue::from_static(self.outcome.as_str()));
-        }
-        response
     }
 
-    fn document(&self, plan: &Plan) -> serde_json::Value {
+    /// After how many seconds, 1 to 60.
+    pub fn retry_after(&self) -> Option<u64> {
+        self.retry_after
+    }
+
+    /// The document the client gets.
+    pub fn document(&self, plan: &Plan) -> serde_json::Value {
         let (code, title) = (self.code.as_str(), self.code.title());
         let base = plan.problem_type_base.as_deref().unwrap_or("urn:onceward:problem:");
         let mut document = json!({

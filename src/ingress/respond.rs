@@ -1,14 +1,20 @@
 //! From what the engine says to what goes to the client.
 
-use http::header::CONTENT_LENGTH;
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Response};
 
 use super::body::ClientBody;
+use super::problem::Problem;
 use crate::engine::answer::{AnswerBody, Outcome, Relayed};
+use crate::plan::Plan;
 
 const OUTCOME: HeaderName = HeaderName::from_static("onceward-outcome");
 const EXPIRES: HeaderName = HeaderName::from_static("onceward-expires");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+/// Tried: each SDK honours one of these and repeats a 409 until its attempts
+/// are used up without it.
+const SHOULD_RETRY: [HeaderName; 2] =
+    [HeaderName::from_static("x-should-retry"), HeaderName::from_static("stripe-should-retry")];
 
 /// The destination's answer, as its caller gets it.
 pub(super) fn relayed(relayed: Relayed) -> Response<ClientBody> {
@@ -32,6 +38,29 @@ pub(super) fn relayed(relayed: Relayed) -> Response<ClientBody> {
         headers.insert(EXPIRES, HeaderValue::from(left.as_secs()));
     }
     mark(&mut response, relayed.outcome);
+    response
+}
+
+/// The proxy's own answer. `guarded` says whether it carries `Onceward-Outcome`.
+pub(super) fn problem(problem: &Problem, plan: &Plan, guarded: bool) -> Response<ClientBody> {
+    let mut response = Response::new(ClientBody::whole(problem.document(plan).to_string().into()));
+    *response.status_mut() = problem.status();
+    let headers = response.headers_mut();
+    for (name, value) in &plan.problem_headers {
+        headers.append(name, value.clone());
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let should_retry = HeaderValue::from_static(if problem.should_retry() { "true" } else { "false" });
+    for name in SHOULD_RETRY {
+        headers.insert(name, should_retry.clone());
+    }
+    if let Some(seconds) = problem.retry_after() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if guarded {
+        mark(&mut response, problem.outcome());
+    }
     response
 }
 

@@ -31,7 +31,7 @@ impl Ingress {
             Err(problem) => {
                 noted.code = Some(problem.code());
                 noted.outcome = noted.route.is_some().then(|| problem.outcome());
-                problem.response(&plan, noted.route.is_some())
+                respond::problem(&problem, &plan, noted.route.is_some())
             }
         };
         if self.engine.stopping.draining.is_cancelled() || noted.code == Some(Code::RequestTimeout) {

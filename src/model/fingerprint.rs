@@ -20,41 +20,19 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, Method};
 use sha2::{Digest, Sha256};
 
-use super::key::{hash_bytes, write_hex};
+use super::bytes::{first, opaque_bytes, write_hex};
+use super::key::hash_bytes;
 
-/// Names the way a digest was made: a short hash of the route's fingerprint
-/// policy. Digests are only comparable under the same recipe.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RecipeId([u8; 8]);
+opaque_bytes! {
+    /// Names the way a digest was made: a short hash of the route's fingerprint
+    /// policy. Digests are only comparable under the same recipe.
+    RecipeId, 8, hex
+}
 
 impl RecipeId {
     /// The id of a recipe written out as text.
     pub fn of(recipe: &str) -> Self {
-        let digest: [u8; 32] = Sha256::digest(recipe.as_bytes()).into();
-        let [a, b, c, d, e, f, g, h, ..] = digest;
-        Self([a, b, c, d, e, f, g, h])
-    }
-
-    /// An id read back from a stored record.
-    pub const fn from_bytes(bytes: [u8; 8]) -> Self {
-        Self(bytes)
-    }
-
-    /// All 8 bytes.
-    pub const fn as_bytes(&self) -> &[u8; 8] {
-        &self.0
-    }
-}
-
-impl fmt::Display for RecipeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
-    }
-}
-
-impl fmt::Debug for RecipeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RecipeId({self})")
+        Self(first(&Sha256::digest(recipe.as_bytes()).into()))
     }
 }
 

@@ -9,6 +9,8 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
+use super::bytes::{first, opaque_bytes};
+
 /// The longest key accepted, in bytes.
 pub const MAX_KEY_BYTES: usize = 255;
 
@@ -201,11 +203,12 @@ fn skip_parameter(rest: &[u8]) -> Result<&[u8], KeyError> {
     }
 }
 
-/// The digest that names (route name, scope, key) whole. Every stored record
-/// carries its own, and it is compared on every read: a store that hands out
-/// the wrong row is noticed before anybody sees it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Identity([u8; 32]);
+opaque_bytes! {
+    /// The digest that names (route name, scope, key) whole. Every stored record
+    /// carries its own, and it is compared on every read: a store that hands out
+    /// the wrong row is noticed before anybody sees it.
+    Identity, 32, hex
+}
 
 impl Identity {
     /// Computes the identity of the record for `route`, `scope` and `key`.
@@ -218,61 +221,22 @@ impl Identity {
         Self(hasher.finalize().into())
     }
 
-    /// An identity read back from a stored record.
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    /// All 32 bytes.
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
     /// The address of this record in every store.
     pub fn record_id(&self) -> RecordId {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = self.0;
-        RecordId([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
+        RecordId(first(&self.0))
     }
 }
 
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Identity({})", self.record_id())
-    }
+opaque_bytes! {
+    /// The first 128 bits of an [`Identity`]: the address in every store and the
+    /// id operators see, as 32 hexadecimal digits.
+    RecordId, 16, hex
 }
 
-/// The first 128 bits of an [`Identity`]: the address in every store and the
-/// id operators see, as 32 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RecordId([u8; 16]);
-
-impl RecordId {
-    /// An id read back from a store.
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// All 16 bytes.
-    pub const fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
+opaque_bytes! {
+    /// A digest of one scope: tells callers apart without keeping a credential.
+    ScopeDigest, 16, hex
 }
-
-impl fmt::Display for RecordId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
-    }
-}
-
-impl fmt::Debug for RecordId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RecordId({self})")
-    }
-}
-
-/// A digest of one scope: tells callers apart without keeping a credential.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ScopeDigest([u8; 16]);
 
 impl ScopeDigest {
     /// The digest of an evaluated scope template.
@@ -280,37 +244,15 @@ impl ScopeDigest {
         let mut hasher = Sha256::new();
         hasher.update(b"onceward scope 1\0");
         hash_parts(&mut hasher, scope);
-        let digest: [u8; 32] = hasher.finalize().into();
-        Self(Identity(digest).record_id().0)
-    }
-
-    /// A digest read back from a stored record.
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// All 16 bytes.
-    pub const fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
+        Self(first(&hasher.finalize().into()))
     }
 }
 
-impl fmt::Display for ScopeDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
-    }
+opaque_bytes! {
+    /// Names the way a route makes identities: its name and the templates of its
+    /// key and scope. Records of another lineage are out of a route's reach.
+    Lineage, 8, hex
 }
-
-impl fmt::Debug for ScopeDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ScopeDigest({self})")
-    }
-}
-
-/// Names the way a route makes identities: its name and the templates of its
-/// key and scope. Records of another lineage are out of a route's reach.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Lineage([u8; 8]);
 
 impl Lineage {
     /// The lineage of a route, its templates spelled canonically.
@@ -320,32 +262,8 @@ impl Lineage {
         for text in [route, key, scope] {
             hash_bytes(&mut hasher, text.as_bytes());
         }
-        let digest: [u8; 32] = hasher.finalize().into();
-        let [a, b, c, d, e, f, g, h, ..] = digest;
-        Self([a, b, c, d, e, f, g, h])
+        Self(first(&hasher.finalize().into()))
     }
-
-    /// A lineage read back from a stored record.
-    pub const fn from_bytes(bytes: [u8; 8]) -> Self {
-        Self(bytes)
-    }
-
-    /// All 8 bytes.
-    pub const fn as_bytes(&self) -> &[u8; 8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Lineage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lineage(")?;
-        write_hex(f, &self.0)?;
-        f.write_str(")")
-    }
-}
-
-pub(crate) fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! promise of this module can be tested by calling functions.
 
 pub mod admission;
+mod bytes;
 pub mod canonical;
 pub mod codec;
 pub mod fingerprint;

@@ -16,12 +16,12 @@
 //! long as nothing came after, its token still fits, and what it really
 //! learned is taken: that is late truth.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bytes::opaque_bytes;
 use super::fingerprint::Fingerprint;
-use super::key::{Identity, Lineage, RecordId, ScopeDigest, write_hex};
+use super::key::{Identity, Lineage, RecordId, ScopeDigest};
 use super::outcome::{Conclusion, DoubtReason, ReleaseReason};
 use super::response::StoredResponse;
 use super::time::Timestamp;
@@ -30,56 +30,15 @@ use super::time::Timestamp;
 /// Their numbers go on counting.
 pub const ATTEMPTS_KEPT: usize = 16;
 
-/// 128 random bits, new with each grant: the fencing token of one attempt.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct AttemptToken([u8; 16]);
-
-impl AttemptToken {
-    /// A token of these bytes, fresh from the operating system's generator or
-    /// read back from a stored record.
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// All 16 bytes.
-    pub const fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
+opaque_bytes! {
+    /// 128 random bits, new with each grant: the fencing token of one attempt. A
+    /// token is a capability and not printed.
+    AttemptToken, 16, hidden
 }
 
-/// A token is a capability: it is not printed.
-impl fmt::Debug for AttemptToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AttemptToken")
-    }
-}
-
-/// Names one run of one process.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BootId([u8; 8]);
-
-impl BootId {
-    /// A boot id of these bytes.
-    pub const fn from_bytes(bytes: [u8; 8]) -> Self {
-        Self(bytes)
-    }
-
-    /// All 8 bytes.
-    pub const fn as_bytes(&self) -> &[u8; 8] {
-        &self.0
-    }
-}
-
-impl fmt::Display for BootId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
-    }
-}
-
-impl fmt::Debug for BootId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BootId({self})")
-    }
+opaque_bytes! {
+    /// Names one run of one process.
+    BootId, 8, hex
 }
 
 /// When a row stops being what it is: until `expires_at` it is replayed (or

@@ -51,6 +51,25 @@ async fn when_the_grace_is_over_what_was_sent_is_unknown() {
 }
 
 #[tokio::test]
+async fn when_the_grace_is_over_what_was_not_sent_is_released() {
+    let mut destination = Destination::full(|request| destination::made(request).into()).await;
+    let config = Config::new().destination("connect_timeout: 60s").top("shutdown_grace: 300ms");
+    let mut proxy = Proxy::with(config, &destination).await;
+    let first = proxy.begin(&pay("k"));
+    eventually("it is on its way", async || proxy.metric("onceward_in_flight").await == 1).await;
+    proxy.term();
+    assert_eq!(proxy.ends().await.code(), Some(0), "{}", proxy.log());
+    if let Some(answer) = first.outcome().await {
+        answer.is_problem(503, "shutting-down");
+    }
+    destination.shut().await;
+    destination.open().await;
+    proxy.start_again().await;
+    proxy.send(&pay("k")).await.is_executed(201);
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
 async fn a_stream_finishes_within_the_grace() {
     let gate = Gate::shut();
     let destination = Destination::that_first(reply(200).chunks(["one", "two"]).gated(&gate)).await;
@@ -109,7 +128,9 @@ async fn a_stop_is_clean_from_the_first_moment() {
     for round in 0..30 {
         proxy.spawn();
         // In a hurry: not a moment between looks.
-        within("the proxy is ready", async { while !proxy.is_ready().await {} }).await;
+        while !proxy.is_ready().await {
+            assert!(proxy.runs(), "{}", proxy.log());
+        }
         if round % 2 == 0 {
             proxy.hup();
         }

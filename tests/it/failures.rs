@@ -228,6 +228,17 @@ async fn a_closed_port_is_proof_that_nothing_was_sent() {
 }
 
 #[tokio::test]
+async fn a_connection_that_does_not_stand_in_time_is_proof_that_nothing_was_sent() {
+    let mut destination = Destination::full(|request| destination::made(request).into()).await;
+    let proxy = Proxy::with(Config::new().destination("connect_timeout: 300ms"), &destination).await;
+    proxy.send(&pay("k")).await.is_problem(502, "destination-unreachable");
+    destination.shut().await;
+    destination.open().await;
+    proxy.send(&pay("k")).await.is_executed(201);
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
 async fn an_address_that_does_not_answer_is_proof_that_nothing_was_sent() {
     let destination = Destination::start().await;
     let config = Config::new()

@@ -33,6 +33,22 @@ async fn an_attempt_that_timed_out_goes_on_as_well() {
 }
 
 #[tokio::test]
+async fn a_late_answer_does_not_overwrite_what_came_after() {
+    let gate = Gate::shut();
+    let late = reply(201).body("the first").after(&gate);
+    let destination = Destination::that_does([late, reply(201).body("the second").into()]).await;
+    let proxy = Proxy::with(forwarding().destination("response_timeout: 300ms"), &destination).await;
+    proxy.send(&pay("k")).await.is_unknown_but_goes_on(504);
+    let second = proxy.send(&pay("k")).await;
+    assert_eq!(second.text(), "the second");
+    gate.open();
+    for _ in 0..20 {
+        proxy.send(&pay("k")).await.replays(&second);
+    }
+    assert_eq!(destination.executions(), 2);
+}
+
+#[tokio::test]
 async fn only_success_ends_the_doubt() {
     // After a doubt, a refusal says nothing about the earlier attempt: it is
     // relayed, and the record stays unknown.

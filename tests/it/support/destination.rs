@@ -8,13 +8,15 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-use super::eventually;
 use super::script::{Script, Step, reply};
 use super::wire::{Fields, Framing, Wire};
+use super::{A_WHILE, eventually};
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -143,6 +145,24 @@ impl Destination {
                 shared.connections.fetch_add(1, Ordering::SeqCst);
                 held.push(stream);
             }
+        }));
+        destination
+    }
+
+    /// One that lets no connection stand: its queue is full and stays so.
+    pub(crate) async fn full(behaviour: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Self {
+        let mut destination = Self::refusing(behaviour).await;
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_reuse_address(true).expect("a socket takes an option");
+        socket.bind(&destination.address.into()).expect("the port is still free");
+        socket.listen(0).expect("a bound socket listens");
+        let mut queued = Vec::new();
+        while let Ok(connected) = timeout(A_WHILE, TcpStream::connect(destination.address)).await {
+            queued.push(connected);
+        }
+        destination.accepting = Some(tokio::spawn(async move {
+            std::future::pending::<()>().await;
+            drop((socket, queued));
         }));
         destination
     }

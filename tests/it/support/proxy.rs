@@ -149,6 +149,10 @@ impl Proxy {
         false
     }
 
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().expect("our own child").is_none())
+    }
+
     pub(crate) async fn is_ready(&self) -> bool {
         if TcpStream::connect(self.admin).await.is_err() {
             return false;

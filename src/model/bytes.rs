@@ -1,0 +1,60 @@
+//! Names and digests of a fixed size, each a type of its own.
+
+/// Declares a newtype over `N` opaque bytes. `hex` ones are shown as
+/// hexadecimal digits; `hidden` ones are capabilities and never printed.
+macro_rules! opaque_bytes {
+    ($(#[$about:meta])* $name:ident, $length:literal, $shown:ident) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name([u8; $length]);
+
+        impl $name {
+            /// Takes the bytes, freshly made or read back from a stored record.
+            pub const fn from_bytes(bytes: [u8; $length]) -> Self {
+                Self(bytes)
+            }
+
+            /// All of the bytes.
+            pub const fn as_bytes(&self) -> &[u8; $length] {
+                &self.0
+            }
+        }
+
+        $crate::model::bytes::opaque_bytes!(@$shown $name);
+    };
+    (@hex $name:ident) => {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $crate::model::bytes::write_hex(f, &self.0)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}({self})", stringify!($name))
+            }
+        }
+    };
+    (@hidden $name:ident) => {
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+    };
+}
+
+pub(crate) use opaque_bytes;
+
+/// Writes bytes as lower-case hexadecimal digits.
+pub(crate) fn write_hex(f: &mut std::fmt::Formatter<'_>, bytes: &[u8]) -> std::fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+/// The first bytes of a digest: enough to name something.
+pub(crate) fn first<const N: usize>(digest: &[u8; 32]) -> [u8; N] {
+    const { assert!(N <= 32) };
+    let mut bytes = [0; N];
+    bytes.iter_mut().zip(digest).for_each(|(to, from)| *to = *from);
+    bytes
+}
