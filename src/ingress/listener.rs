@@ -15,6 +15,8 @@ use tokio_util::task::TaskTracker;
 use super::problem::overloaded;
 use super::socket::Socket;
 use super::{Ingress, Peer, respond};
+use crate::destination::classify::describe;
+use crate::plan::Plan;
 
 /// How long a client may take for a request head, and stay idle between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -94,19 +96,16 @@ impl Ingress {
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(error = %crate::destination::classify::describe(&error), "a client connection ended");
+            tracing::debug!(error = %describe(&error), "a client connection ended");
         }
     }
 }
 
 /// Answers a connection over the limit quickly, without reading a request.
-async fn turn_away(mut stream: TcpStream, plan: &crate::plan::Plan) {
-    let response = respond::problem(&overloaded(), plan, false);
-    let (head, body) = response.into_parts();
-    let body = match body {
-        super::body::ClientBody::Whole(Some(bytes), _) => bytes,
-        _ => bytes::Bytes::new(),
-    };
+async fn turn_away(mut stream: TcpStream, plan: &Plan) {
+    let problem = overloaded();
+    let body = problem.document(plan).to_string();
+    let (head, _) = respond::problem(&problem, plan, false).into_parts();
     let mut text =
         format!("HTTP/1.1 {}\r\ncontent-length: {}\r\nconnection: close\r\n", head.status, body.len()).into_bytes();
     for (name, value) in &head.headers {
@@ -116,7 +115,7 @@ async fn turn_away(mut stream: TcpStream, plan: &crate::plan::Plan) {
         text.extend_from_slice(b"\r\n");
     }
     text.extend_from_slice(b"\r\n");
-    text.extend_from_slice(&body);
+    text.extend_from_slice(body.as_bytes());
     let answering = async {
         stream.write_all(&text).await?;
         stream.shutdown().await?;

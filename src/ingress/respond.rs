@@ -1,7 +1,7 @@
 //! From what the engine says to what goes to the client.
 
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderName, HeaderValue, Response};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRAILER};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use super::body::ClientBody;
 use super::problem::Problem;
@@ -18,7 +18,10 @@ const SHOULD_RETRY: [HeaderName; 2] =
 
 /// The destination's answer, as its caller gets it.
 pub(super) fn relayed(relayed: Relayed) -> Response<ClientBody> {
-    let has_trailers = matches!(&relayed.body, AnswerBody::Whole(_, Some(_)));
+    let trailers = match &relayed.body {
+        AnswerBody::Whole(_, Some(trailers)) => Some(names(trailers)),
+        AnswerBody::Whole(_, None) | AnswerBody::Live(_) => None,
+    };
     let body = match relayed.body {
         AnswerBody::Whole(bytes, trailers) => ClientBody::Whole((!bytes.is_empty()).then_some(bytes), trailers),
         AnswerBody::Live(follower) => ClientBody::Live(follower),
@@ -27,9 +30,15 @@ pub(super) fn relayed(relayed: Relayed) -> Response<ClientBody> {
     *response.status_mut() = relayed.status;
     *response.headers_mut() = relayed.headers;
     let headers = response.headers_mut();
-    if has_trailers {
-        // Trailers need the chunked coding, which has no length.
+    if let Some(names) = trailers {
+        // Trailers need the chunked coding, which has no length, and are sent
+        // only if they were announced, which not every destination does.
         headers.remove(CONTENT_LENGTH);
+        if !headers.contains_key(TRAILER)
+            && let Ok(names) = HeaderValue::from_str(&names)
+        {
+            headers.insert(TRAILER, names);
+        }
     }
     if relayed.outcome == Outcome::Replayed {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
@@ -39,6 +48,10 @@ pub(super) fn relayed(relayed: Relayed) -> Response<ClientBody> {
     }
     mark(&mut response, relayed.outcome);
     response
+}
+
+fn names(fields: &HeaderMap) -> String {
+    fields.keys().map(HeaderName::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// The proxy's own answer. `guarded` says whether it carries `Onceward-Outcome`.

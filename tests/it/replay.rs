@@ -96,6 +96,16 @@ async fn trailers_are_replayed_to_who_takes_them() {
 }
 
 #[tokio::test]
+async fn trailers_that_were_not_announced_are_replayed() {
+    // The first answer may be on its way before anybody knows of them.
+    let answer = reply(200).chunks(["a", "b"]).trailer("X-Checksum", "c0ffee");
+    let request = pay("k").header("TE", "trailers").header("Connection", "TE");
+    let (_, second, _) = twice(Config::new(), answer, &request).await;
+    assert_eq!(second.trailers.get("x-checksum"), Some("c0ffee"), "{second:#?}");
+    assert_eq!(second.text(), "ab");
+}
+
+#[tokio::test]
 async fn a_large_answer_is_replayed_byte_for_byte() {
     let body: Vec<u8> = (0..1_000_000_u32).map(|n| u8::try_from(n % 253).unwrap()).collect();
     let (first, second, _) = twice(Config::new(), reply(200).body(&body), &pay("k")).await;
