@@ -26,7 +26,7 @@ impl Engine {
     /// The store decides: this request goes to the destination, or it is
     /// answered from what the record says, or it waits for the attempt that is
     /// running and asks again.
-    pub(super) async fn admit(&self, mut request: Guarded, mut client: Client) {
+    pub(super) async fn admit(&self, mut request: Box<Guarded>, mut client: Client) {
         let candidate = match self.candidate(&request).await {
             Ok(candidate) => candidate,
             Err(error) => {

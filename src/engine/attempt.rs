@@ -18,10 +18,12 @@ use crate::model::outcome::{DoubtReason, ReleaseReason};
 use crate::model::record::{Settlement, StateName};
 use crate::plan::policy::OnUnknown;
 
-/// One running attempt, and everything that follows it around.
+/// One running attempt, and everything that follows it around. It is kept in a
+/// box: every step takes it over, and a future that holds it by value would be
+/// as large as all of them together.
 pub(super) struct Attempt {
     pub(super) engine: Engine,
-    pub(super) request: Guarded,
+    pub(super) request: Box<Guarded>,
     /// Whether an earlier attempt is in doubt.
     pub(super) over_doubt: bool,
     /// Whoever waits for this attempt on this node. Handed on when a write is
@@ -55,7 +57,7 @@ impl Engine {
     /// provably none.
     pub(super) async fn attempt(
         &self,
-        mut request: Guarded,
+        mut request: Box<Guarded>,
         candidate: Candidate,
         mut claim: Claim,
         seat: Seat,
@@ -67,7 +69,7 @@ impl Engine {
         client.attempt = Some(claim.attempt);
         let destination = request.route.destination.clone();
         let mut outbound = request.take_outbound(&candidate);
-        let attempt = Attempt {
+        let attempt = Box::new(Attempt {
             engine: self.clone(),
             deadline: Instant::now() + destination.attempt_timeout,
             request,
@@ -77,7 +79,7 @@ impl Engine {
             reader: None,
             is_late: false,
             in_flight: Some(in_flight),
-        };
+        });
         let mut fresh = false;
         loop {
             let acquired = tokio::select! {
@@ -131,7 +133,7 @@ impl Attempt {
     /// Records that the answer did not come in time, says so, and goes on
     /// listening. What arrives now is late truth: most unknowns end here by
     /// themselves.
-    async fn listen(mut self, claim: LateClaim, mut exchange: Exchange, patience: Duration) {
+    async fn listen(mut self: Box<Self>, claim: LateClaim, mut exchange: Exchange, patience: Duration) {
         self.settle_doubt(&claim, DoubtReason::TimedOut).await;
         self.tell_unknown(&claim, Met::TimedOut);
         // From here on the flight belongs to whatever comes after, and only a
@@ -155,7 +157,7 @@ impl Attempt {
     }
 
     /// Settles an exchange that failed before there was a head.
-    async fn failed(self, claim: LateClaim, failure: Failure) {
+    async fn failed(self: Box<Self>, claim: LateClaim, failure: Failure) {
         tracing::warn!(
             record = %claim.id,
             route = %self.request.route.name,
@@ -170,7 +172,7 @@ impl Attempt {
     }
 
     /// Settles an attempt of which nothing was sent.
-    async fn release(mut self, claim: LateClaim, reason: ReleaseReason) {
+    async fn release(mut self: Box<Self>, claim: LateClaim, reason: ReleaseReason) {
         let told = match reason {
             ReleaseReason::Stopping => Reason::ShuttingDown,
             ReleaseReason::ClaimStale => Reason::StoreUnavailable,
@@ -188,7 +190,7 @@ impl Attempt {
     }
 
     /// Settles an attempt of which nobody knows whether it was acted on.
-    pub(super) async fn doubt(mut self, claim: &LateClaim, reason: DoubtReason, met: Met) {
+    pub(super) async fn doubt(mut self: Box<Self>, claim: &LateClaim, reason: DoubtReason, met: Met) {
         self.settle_doubt(claim, reason).await;
         self.tell_unknown(claim, met);
     }

@@ -89,7 +89,7 @@ impl Engine {
 
     /// Takes a guarded request on. The work runs in its own task, which goes on
     /// when the caller is gone; the answer comes through the channel.
-    pub fn take(&self, request: Guarded) -> oneshot::Receiver<Told> {
+    pub fn take(&self, request: Box<Guarded>) -> oneshot::Receiver<Told> {
         let (client, answer) = Client::new();
         let engine = self.clone();
         self.tasks.spawn(async move { engine.admit(request, client).await });

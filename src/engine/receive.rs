@@ -39,7 +39,7 @@ enum End {
 
 impl Attempt {
     /// Takes an answer whose head is whole, to its end.
-    pub(super) async fn receive(mut self, claim: LateClaim, inbound: Inbound) {
+    pub(super) async fn receive(mut self: Box<Self>, claim: LateClaim, inbound: Inbound) {
         if inbound.status.is_informational() {
             // A switch of protocols that nobody asked for is no answer.
             return self.doubt(&claim, DoubtReason::MalformedAnswer, Met::Lost).await;
@@ -90,7 +90,7 @@ impl Attempt {
 
     /// Writes what the whole exchange taught, then lets the end through.
     async fn conclude(
-        mut self,
+        mut self: Box<Self>,
         claim: LateClaim,
         verdict: Verdict,
         response: LiveResponse,

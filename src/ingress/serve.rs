@@ -135,7 +135,7 @@ impl Ingress {
         };
         let Extracted { key, scope, present, former, presented, .. } = extracted;
         noted.record = Some(present.identity.record_id().to_string());
-        let guarded = Guarded {
+        let guarded = Box::new(Guarded {
             plan: Arc::clone(plan),
             route: Arc::clone(&route),
             present,
@@ -145,14 +145,14 @@ impl Ingress {
             presented,
             forward,
             memory,
-        };
+        });
         self.decide(guarded, &route, noted).await
     }
 
     /// Hands the request to the engine and turns its word into an answer.
     async fn decide(
         &self,
-        guarded: Guarded,
+        guarded: Box<Guarded>,
         route: &Arc<Route>,
         noted: &mut AccessLine,
     ) -> Result<Response<ClientBody>, Problem> {
