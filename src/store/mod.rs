@@ -19,7 +19,7 @@
 //!    applied all the same. Nothing is retried inside a store in the hope that
 //!    it works the second time.
 //!
-//! One suite, [`conformance`], holds every store to this.
+//! One suite, `conformance`, holds every store to this.
 
 mod census;
 #[cfg(test)]
