@@ -49,14 +49,14 @@ impl Attempt {
         let verdict = policy.statuses.verdict(inbound.status, patience_asked);
         let length = inbound.body.size_hint().exact();
         let kept = self.request.plan.limits.response_body;
-        let will_be_stored = verdict == Verdict::Keep
-            && (!self.over_doubt || inbound.status.is_success())
-            && length.is_none_or(|length| length <= kept);
+        let outcome = self.outcome(verdict, inbound.status);
+        let is_kept = verdict == Verdict::Keep && outcome == Outcome::Executed;
+        let will_be_replayed = is_kept && length.is_none_or(|length| length <= kept);
         let response = LiveResponse {
             head: Arc::new(ResponseHead {
                 status: inbound.status,
                 headers: self.answer_headers(inbound.headers),
-                replayable_for: will_be_stored.then_some(policy.retention),
+                replayable_for: will_be_replayed.then_some(policy.retention),
                 record: claim.id,
             }),
             relay: Relay::new(length, kept, self.engine.capacity.memory.take(0)),
@@ -78,10 +78,10 @@ impl Attempt {
         let end = match reading.while_short().await {
             Some(end) => end,
             None => {
-                if verdict == Verdict::Keep && (!self.over_doubt || inbound.status.is_success()) {
+                if is_kept {
                     self.let_join(&response);
                 }
-                self.tell_live(&response, self.outcome(verdict, &response));
+                self.tell_live(&response, outcome);
                 reading.until_the_end().await
             }
         };
@@ -98,6 +98,7 @@ impl Attempt {
         patience_asked: bool,
     ) {
         let status = response.head.status.as_u16();
+        let outcome = self.outcome(verdict, response.head.status);
         let body = match &end {
             End::Whole(_) => response.relay.collect(),
             End::Broken(..) => None,
@@ -114,14 +115,14 @@ impl Attempt {
         let written = self.write(&claim, settlement).await;
         match end {
             End::Whole(trailers) => {
-                self.tell_whole(&response, body, self.outcome(verdict, &response), &written, trailers.as_ref());
+                self.tell_whole(&response, body, outcome, &written, trailers.as_ref());
                 response.relay.finish(trailers);
             }
             End::Broken(_, met) => {
                 match verdict {
                     Verdict::Keep => self.tell_unknown(&claim, met),
                     // A broken answer is passed on as broken.
-                    Verdict::Release | Verdict::Doubt => self.tell_live(&response, self.outcome(verdict, &response)),
+                    Verdict::Release | Verdict::Doubt => self.tell_live(&response, outcome),
                 }
                 response.relay.abort();
             }
@@ -135,9 +136,9 @@ impl Attempt {
     }
 
     /// What a caller is told this answer is, as far as its head decides that.
-    fn outcome(&self, verdict: Verdict, response: &LiveResponse) -> Outcome {
+    fn outcome(&self, verdict: Verdict, status: http::StatusCode) -> Outcome {
         match verdict {
-            Verdict::Keep if !self.over_doubt || response.head.status.is_success() => Outcome::Executed,
+            Verdict::Keep if !self.over_doubt || status.is_success() => Outcome::Executed,
             Verdict::Release if !self.over_doubt => Outcome::Executed,
             Verdict::Keep | Verdict::Release | Verdict::Doubt => Outcome::Unknown,
         }

@@ -11,10 +11,10 @@ use super::access::AccessLine;
 use super::body::{Bounds, ClientBody, awaits_continue, drain, read_whole};
 use super::extract::{self, Extracted};
 use super::passthrough::{bypassed, told};
-use super::problem::{Code, Problem, key_missing, shutting_down};
+use super::problem::{Code, Problem, key_missing, shutting_down, unknown};
 use super::{Ingress, Peer, forward, respond};
 use crate::engine::Told;
-use crate::engine::answer::{Answer, Outcome};
+use crate::engine::answer::{Answer, Met, Outcome};
 use crate::engine::request::{Forward, Guarded};
 use crate::model::fingerprint::RequestHead;
 use crate::plan::Plan;
@@ -91,13 +91,16 @@ impl Ingress {
         if let Err(problem) = extract::refuse_nominated(request.headers(), policy) {
             return Err(refuse(request, problem));
         }
-        let declared = request.body().size_hint().lower();
-        if declared <= plan.limits.request_body && extract::key_is_in_head(policy) && !policy.key_required {
-            // Without a key the request is not buffered, it passes through.
+        if extract::key_is_in_head(policy) && !policy.key_required {
+            // Without a key the request is not buffered, whatever its size: it
+            // passes through.
+            let too_large = request.body().size_hint().lower() > plan.limits.request_body;
             let head = request_head(request.method(), request.uri(), request.headers().clone());
             let view = extract::view(&head.headers, &[], 0);
             match extract::key(policy, &Source { head: &head, host, path, body: &view }) {
+                // The body's size is looked at before the key.
                 Ok(Some(_)) => {}
+                Err(_) if too_large => {}
                 Ok(None) => {
                     noted.route = None;
                     self.engine.metrics.unguarded();
@@ -156,8 +159,9 @@ impl Ingress {
         route: &Arc<Route>,
         noted: &mut AccessLine,
     ) -> Result<Response<ClientBody>, Problem> {
-        // Only a stop of the runtime ends the task without an answer.
-        let told = self.engine.take(guarded).await.map_err(|_| shutting_down())?;
+        // No answer at all can only be a defect or the end of the runtime, and
+        // what the attempt did by then nobody can say.
+        let told = self.engine.take(guarded).await.map_err(|_| unknown(Met::Lost, false))?;
         let Told { answer, attempt } = told;
         noted.attempt = attempt;
         match answer {
