@@ -18,7 +18,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let loaded = config::load(&arguments.config, &super::environment)?;
-    eprint!("{}", loaded.warnings);
+    super::tell(&loaded.warnings);
     let mut out = std::io::stdout().lock();
     for route in loaded.plan.router.routes() {
         writeln!(out, "{}", line(route))?;

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 
+use super::Usage;
 use crate::config;
 use crate::ledger::Ledger;
 use crate::telemetry::log;
@@ -25,14 +26,15 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     // Records of a demo are of no use afterwards.
     let folder = std::env::temp_dir().join(format!("onceward-demo-{}", std::process::id()));
-    log::install(log::Format::Text, "warn")?;
+    let _log = log::install(log::Format::Text, "warn")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ran = runtime.block_on(async {
         let signals = super::serve::Signals::install()?;
         let ledger = Ledger::bind(arguments.ledger).await?;
         let ledger_url = format!("http://{}", ledger.local_addr());
         let (listen, admin) = (arguments.listen.to_string(), arguments.admin.to_string());
-        let loaded = config::zero(&ledger_url, Some(&listen), Some(&admin), Some(&folder), None)?;
+        let loaded = config::zero(&ledger_url, Some(&listen), Some(&admin), Some(&folder), None);
+        let loaded = loaded.map_err(Usage::from)?;
         tokio::spawn(ledger.serve(std::future::pending::<()>()));
         let server = super::serve::Server::start(loaded.plan, None).await?;
         let proxy = server.addresses.first().copied().unwrap_or(arguments.listen);

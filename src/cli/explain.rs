@@ -5,10 +5,11 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
+use super::Usage;
 use crate::config::{self, show_duration};
 use crate::ingress::extract;
 use crate::ingress::problem::{self, Problem};
@@ -42,12 +43,12 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let loaded = config::load(&arguments.config, &super::environment)?;
     let headers = parse_headers(&arguments.headers)?;
-    let body = read_body(&arguments.body)?;
     if !arguments.target.starts_with('/') {
-        bail!("the request target begins with `/`, such as /orders?dry=1");
+        return Err(Usage::new("the request target begins with `/`, such as /orders?dry=1").into());
     }
+    let loaded = config::load(&arguments.config, &super::environment)?;
+    let body = read_body(&arguments.body)?;
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
     let head = Arc::new(RequestHead { method: arguments.method, target: arguments.target, headers });
     let mut out = std::io::stdout().lock();
@@ -140,14 +141,16 @@ fn explain(
     ))
 }
 
-fn parse_headers(lines: &[String]) -> anyhow::Result<HeaderMap> {
+fn parse_headers(lines: &[String]) -> Result<HeaderMap, Usage> {
     let mut headers = HeaderMap::new();
     for line in lines {
-        let (name, value) =
-            line.split_once(':').with_context(|| format!("`{line}` is no header; write `Name: value`"))?;
-        let name: HeaderName = name.trim().parse().with_context(|| format!("`{name}` is no header name"))?;
-        let value =
-            HeaderValue::from_str(value.trim()).with_context(|| format!("the value of {name} is no header value"))?;
+        let (name, value) = line
+            .split_once(':')
+            .ok_or_else(|| Usage::new(format_args!("`{line}` is no header; write `Name: value`")))?;
+        let name: HeaderName =
+            name.trim().parse().map_err(|_| Usage::new(format_args!("`{name}` is no header name")))?;
+        let value = HeaderValue::from_str(value.trim())
+            .map_err(|_| Usage::new(format_args!("the value of {name} is no header value")))?;
         headers.append(name, value);
     }
     Ok(headers)

@@ -14,8 +14,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use tracing_subscriber::EnvFilter;
+
 use crate::config::Findings;
 use crate::telemetry::log;
+
+/// The exit status of wrong usage, which is clap's too.
+const WRONG_USAGE: u8 = 2;
 
 #[derive(Debug, Parser)]
 #[command(name = "onceward", version, about, propagate_version = true, arg_required_else_help = true)]
@@ -41,8 +46,30 @@ struct Logging {
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     log_format: log::Format,
     /// What is logged: a level, or directives such as `info,onceward::access=off`
-    #[arg(long, env = "ONCEWARD_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(long, env = "ONCEWARD_LOG", default_value = "info", value_name = "FILTER", value_parser = filter)]
     log_level: String,
+}
+
+fn filter(text: &str) -> Result<String, String> {
+    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Arguments that are no good, though clap takes them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+impl Usage {
+    fn new(message: impl std::fmt::Display) -> Self {
+        Self(format!("error: {message}"))
+    }
+}
+
+/// Findings about flags, not about a file.
+impl From<Findings> for Usage {
+    fn from(findings: Findings) -> Self {
+        Self(findings.to_string())
+    }
 }
 
 /// Runs the command that the arguments name.
@@ -59,12 +86,23 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
+            if let Some(usage) = error.downcast_ref::<Usage>() {
+                eprintln!("{usage}");
+                return ExitCode::from(WRONG_USAGE);
+            }
             match error.downcast_ref::<Findings>() {
-                Some(findings) => eprint!("{findings}"),
+                Some(findings) => tell(findings),
                 None => eprintln!("onceward: {error:#}"),
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Writes findings, a line each.
+fn tell(findings: &Findings) {
+    if !findings.is_empty() {
+        eprintln!("{findings}");
     }
 }
 

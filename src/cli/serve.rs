@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Logging;
+use super::{Logging, Usage};
 use crate::admin::Admin;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Loaded};
@@ -31,6 +31,10 @@ use crate::telemetry::{Metrics, log};
 
 /// How long what is left may take to be recorded once the grace is over.
 const LAST_WRITES: Duration = Duration::from_secs(10);
+/// How long the last bytes of the last answers may take to leave.
+const LAST_BYTES: Duration = Duration::from_secs(1);
+/// How often a stop looks whether everything is answered.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Run the proxy
 #[derive(Debug, clap::Args)]
@@ -66,8 +70,8 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Loaded { plan, warnings } = arguments.load()?;
-    eprint!("{warnings}");
-    log::install(arguments.logging.log_format, &arguments.logging.log_level)?;
+    super::tell(&warnings);
+    let _log = log::install(arguments.logging.log_format, &arguments.logging.log_level)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         // Before anything can be seen of the process: whoever sees it may
@@ -88,7 +92,8 @@ impl Arguments {
                 self.admin.as_deref(),
                 self.data.as_deref(),
                 self.scope.as_deref(),
-            )?,
+            )
+            .map_err(Usage::from)?,
             (None, None) => bail!("give --config FILE or --destination URL"),
         };
         Ok(loaded)
@@ -180,6 +185,18 @@ impl Server {
         Ok(plan)
     }
 
+    /// Waits until every request is answered, and for a moment until the
+    /// connections are closed. One that was only opened, or has sent half a
+    /// head, holds nobody up.
+    async fn answered(&self) {
+        while self.ingress.engine.capacity.requests.taken() > 0 {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        if timeout(LAST_BYTES, self.connections.wait()).await.is_err() {
+            tracing::debug!("some connections had nothing to answer and are cut");
+        }
+    }
+
     /// Stops: nothing new is taken, exchanges may finish within the grace, what
     /// is left is recorded as it stands.
     async fn stop(self) -> anyhow::Result<()> {
@@ -191,7 +208,7 @@ impl Server {
         self.connections.close();
         let in_time = timeout_at(deadline, engine.idle()).await.is_ok();
         self.ingress.closing.cancel();
-        if !in_time || timeout_at(deadline, self.connections.wait()).await.is_err() {
+        if !in_time || timeout_at(deadline, self.answered()).await.is_err() {
             tracing::warn!("the grace is over; what still runs is recorded as it stands");
         }
         engine.end_grace();

@@ -33,16 +33,21 @@ pub fn schema_json() -> Value {
 }
 
 fn object(object: &Object) -> Value {
-    let properties: Map<String, Value> =
-        object.fields().map(|field| (field.name.to_owned(), property(field))).collect();
     let required: Vec<&str> = object.fields().filter(|field| field.required).map(|field| field.name).collect();
-    let mut schema = json!({ "type": "object", "additionalProperties": false, "properties": properties });
+    let mut schema = part(object);
     if let Some(schema) = schema.as_object_mut()
         && !required.is_empty()
     {
         schema.insert("required".into(), json!(required));
     }
     schema
+}
+
+/// The same of an object that may leave out what is required.
+fn part(object: &Object) -> Value {
+    let properties: Map<String, Value> =
+        object.fields().map(|field| (field.name.to_owned(), property(field))).collect();
+    json!({ "type": "object", "additionalProperties": false, "properties": properties })
 }
 
 fn property(field: &Field) -> Value {
@@ -91,6 +96,7 @@ fn kind(kind: &Kind) -> Value {
         }
         Kind::Headers => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
         Kind::Object(object) => json!({ "$ref": format!("#/$defs/{}", object.name) }),
+        Kind::Part(object) => part(object),
         Kind::ObjectOr { field, object } => {
             let short = object.field(field).map(|field| self::kind(&field.kind));
             json!({ "anyOf": [short, { "$ref": format!("#/$defs/{}", object.name) }] })

@@ -66,6 +66,9 @@ pub(super) enum Kind {
     Headers,
     /// An object.
     Object(&'static Object),
+    /// An object that inherits what it leaves out, so that nothing in it is
+    /// required.
+    Part(&'static Object),
     /// An object, or in short the value of one of its fields.
     ObjectOr { field: &'static str, object: &'static Object },
     /// A form that this version does not know yet.
@@ -138,7 +141,7 @@ impl Kind {
     /// The object behind this kind, directly or as an element.
     pub(super) fn object(&self) -> Option<&'static Object> {
         match self {
-            Kind::Object(object) | Kind::ObjectOr { object, .. } => Some(object),
+            Kind::Object(object) | Kind::Part(object) | Kind::ObjectOr { object, .. } => Some(object),
             Kind::List { of, .. } | Kind::OneOrList(of) => of.object(),
             Kind::Bool
             | Kind::Integer { .. }
@@ -175,7 +178,7 @@ impl Kind {
             Kind::List { of, .. } => format!("a list, each {}", of.expected()),
             Kind::OneOrList(of) => format!("{}, or a list of them", of.expected()),
             Kind::Headers => "an object of header names and their values".into(),
-            Kind::Object(object) => format!("an object ({})", field_names(object)),
+            Kind::Object(object) | Kind::Part(object) => format!("an object ({})", field_names(object)),
             Kind::ObjectOr { field, object } => {
                 let short = object.field(field).map(|field| field.kind.expected()).unwrap_or_default();
                 format!("{short}, or an object ({})", field_names(object))

@@ -74,6 +74,7 @@ pub(super) fn read(kind: &'static Kind, text: &str, bare: bool) -> Result<Value,
         | Kind::OneOrList(_)
         | Kind::Headers
         | Kind::Object(_)
+        | Kind::Part(_)
         | Kind::ObjectOr { .. }
         | Kind::Later => Err(None),
     }

@@ -38,6 +38,17 @@ pub(super) fn default_value(field: &'static Field, at: At, report: &mut Report) 
 impl Walk<'_> {
     /// The fields of an object; `None` if it is none.
     pub(super) fn object(&mut self, node: &Node, object: &'static Object, at: &At) -> Option<Fields> {
+        let fields = self.part(node, object, at)?;
+        let is_there = |name| fields.get(name).is_some() || fields.is_refused(name);
+        for field in object.fields().filter(|field| field.required && !is_there(field.name)) {
+            let at = at.field(field.name, at.origin);
+            self.report.error(&at, format!("it is missing; expected {}", field.kind.expected()));
+        }
+        Some(fields)
+    }
+
+    /// The same of an object that may leave out what is required.
+    fn part(&mut self, node: &Node, object: &'static Object, at: &At) -> Option<Fields> {
         let Content::Mapping(entries) = &node.content else {
             self.mistyped(node, &format!("an object with fields such as `{}`", first_field(object)), at);
             return None;
@@ -57,10 +68,6 @@ impl Walk<'_> {
                 Some(given) => drop(fields.given.entry(field.name).or_insert(given)),
                 None => drop(fields.refused.insert(field.name)),
             }
-        }
-        for field in object.fields().filter(|field| field.required && !seen.contains_key(field.name)) {
-            let at = at.field(field.name, at.origin);
-            self.report.error(&at, format!("it is missing; expected {}", field.kind.expected()));
         }
         Some(fields)
     }
@@ -91,6 +98,7 @@ impl Walk<'_> {
         let (shown, value) = match (kind, &node.content) {
             (_, Content::Refused) => return None,
             (Kind::Object(object), _) => (String::new(), Value::Object(self.object(node, object, at)?)),
+            (Kind::Part(object), _) => (String::new(), Value::Object(self.part(node, object, at)?)),
             (Kind::ObjectOr { object, .. }, Content::Mapping(_)) => {
                 (String::new(), Value::Object(self.object(node, object, at)?))
             }

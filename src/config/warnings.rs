@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, StatusCode};
 
-use super::fields::Fields;
+use super::fields::{Fields, Given};
 use super::finding::Report;
 use super::units::{show_duration, show_size};
 use super::value::Value;
 use crate::model::canonical::BodyKind;
-use crate::plan::policy::{OnStoreError, OnUnknown};
+use crate::model::outcome::Verdict;
+use crate::plan::policy::{OnStoreError, OnUnknown, StatusTable, Statuses};
 use crate::plan::route::Route;
 
 /// Below this, a queue that redelivers after its pause finds the key forgotten.
@@ -53,7 +54,8 @@ pub(super) fn route(fields: &Fields, route: &Route, report: &mut Report) {
     lifetimes(fields, route, report);
     identity(fields, route, report);
     let policy = &route.policy;
-    if policy.on_unknown == OnUnknown::Forward && policy.forward_key.is_none() {
+    released_successes(fields, &policy.statuses, report);
+    if policy.on_unknown == OnUnknown::Forward && policy.forward_key.is_none() && !fields.is_refused("forward_key") {
         let message = "retries of an unknown outcome are sent again, and without `forward_key` the destination knows the key only \
                        if it reads what the client sent; does it?";
         report.warning(&fields.at("on_unknown"), message);
@@ -73,6 +75,26 @@ pub(super) fn route(fields: &Fields, route: &Route, report: &mut Report) {
     if let Some(method) = safe {
         let message = format!("{method} is a read; guarded, it needs a key and gets old answers");
         report.warning(&fields.at("methods"), message);
+    }
+}
+
+/// A release says that nothing was done, which is not what a success says.
+fn released_successes(fields: &Fields, statuses: &StatusTable, report: &mut Report) {
+    let is_released = |status: &u16| {
+        StatusCode::from_u16(*status)
+            .is_ok_and(|status| [false, true].iter().any(|&has| statuses.verdict(status, has) == Verdict::Release))
+    };
+    let covers_a_success = |given: &&Given| match given.value {
+        Value::Status(entry) => match entry.statuses {
+            Statuses::One(status) => (200..300).contains(&status) && is_released(&status),
+            Statuses::Class(class) => class == 2 && (200..300).any(|status| is_released(&status)),
+        },
+        _ => false,
+    };
+    let list = fields.fields("statuses").map(|statuses| statuses.list("release")).unwrap_or_default();
+    for given in list.iter().filter(covers_a_success) {
+        let message = format!("`{}` is a success; released, each retry of it is executed again", given.shown);
+        report.warning(&given.at, message);
     }
 }
 

@@ -35,6 +35,19 @@ pub(super) fn send(mut error: TrySendError<http::Request<OutboundBody>>) -> Fail
     }
 }
 
+/// Refuses an answer whose framing is not understood: what would be read of its
+/// body is not what was sent. hyper takes `gzip, chunked` for `chunked`.
+pub(super) fn framing(headers: &http::HeaderMap) -> Result<(), Failure> {
+    if super::headers::is_plainly_framed(headers) {
+        return Ok(());
+    }
+    Err(Failure {
+        cause: Cause::MaybeSent(DoubtReason::MalformedAnswer),
+        unsent: None,
+        detail: "the answer's transfer coding is not supported".into(),
+    })
+}
+
 /// Which doubt it is does not change what happens, only what is told.
 fn doubt(error: &hyper::Error) -> DoubtReason {
     if error.is_parse() || error.is_parse_too_large() || error.is_parse_status() {

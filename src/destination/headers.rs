@@ -35,6 +35,30 @@ pub fn keep_end_to_end(headers: &mut HeaderMap) {
     }
 }
 
+/// Whether a message's transfer coding, if it has one, is `chunked` alone.
+pub fn is_plainly_framed(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked =
+        codings.next().is_none_or(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"));
+    is_chunked && codings.next().is_none()
+}
+
+/// Leaves one plain `Content-Length`, or none where a transfer coding decides
+/// (RFC 9112, section 6.3). hyper reads a message so and leaves the fields as
+/// they came; sent on, they would cut the next message short.
+pub fn settle_length(headers: &mut HeaderMap, length: Option<u64>) {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        headers.remove(header::CONTENT_LENGTH);
+        return;
+    }
+    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
+    let is_list = values.next().is_some_and(|value| value.as_bytes().contains(&b',')) || values.next().is_some();
+    match length {
+        Some(length) if is_list => _ = headers.insert(header::CONTENT_LENGTH, length.into()),
+        Some(_) | None => {}
+    }
+}
+
 /// Removes from a destination's answer what only this proxy may say.
 pub fn remove_ours(headers: &mut HeaderMap) {
     let is_ours = |name: &&HeaderName| name.as_str().starts_with("onceward-") || name.as_str() == "idempotent-replayed";
@@ -49,6 +73,26 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+
+    #[test]
+    fn one_message_has_one_length() {
+        let headers = |fields: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            fields.iter().for_each(|(name, value)| _ = headers.append(*name, HeaderValue::from_static(value)));
+            headers
+        };
+        let mut both = headers(&[("content-length", "3"), ("transfer-encoding", "chunked")]);
+        settle_length(&mut both, None);
+        assert!(!both.contains_key("content-length"));
+        for fields in [&[("content-length", "5, 5")][..], &[("content-length", "5"), ("content-length", "5")]] {
+            let mut listed = headers(fields);
+            settle_length(&mut listed, Some(5));
+            assert_eq!(listed.get_all("content-length").iter().collect::<Vec<_>>(), ["5"]);
+        }
+        assert!(!is_plainly_framed(&headers(&[("transfer-encoding", "gzip, chunked")])));
+        assert!(!is_plainly_framed(&headers(&[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")])));
+        assert!(is_plainly_framed(&headers(&[("transfer-encoding", " Chunked")])));
+    }
 
     #[test]
     fn what_concerns_one_connection_stays_on_it() {

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use http::{Request, header};
+use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
 use super::body::{InboundBody, OutboundBody};
-use super::{Destination, DestinationFuture, Failure, Granted, Inbound, Outbound, classify, connect};
+use super::{Destination, DestinationFuture, Failure, Granted, Inbound, Outbound, classify, connect, headers};
 use crate::plan::route::DestinationPlan;
 
 /// Most header fields taken from an answer. An answer is refused after its
@@ -123,7 +124,6 @@ pub(super) async fn open(plan: &DestinationPlan) -> Result<SendRequest<OutboundB
         .max_buf_size(MAX_ANSWER_HEAD)
         .allow_obsolete_multiline_headers_in_responses(true)
         .allow_spaces_after_header_name_in_responses(true)
-        .ignore_invalid_headers_in_responses(true)
         .preserve_header_case(plan.preserve_header_case)
         .handshake(TokioIo::new(stream))
         .await
@@ -154,7 +154,9 @@ impl Granted for Connection {
         Box::pin(async move {
             let request = Request::from_parts(request.head, request.body);
             let response = self.sender.try_send_request(request).await.map_err(classify::send)?;
-            let (head, body) = response.into_parts();
+            let (mut head, body) = response.into_parts();
+            classify::framing(&head.headers)?;
+            headers::settle_length(&mut head.headers, body.size_hint().exact());
             let limit =
                 connect::idle_limit(self.keep_alive, head.headers.get(header::HeaderName::from_static("keep-alive")));
             let Connection { sender, pool, .. } = *self;

@@ -184,7 +184,7 @@ async fn a_large_head_with_many_fields_is_an_answer() {
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         read_request(&mut stream).await;
-        let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Folded: a\r\n b\r\nX Space : c\r\n".to_vec();
+        let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Folded: a\r\n b\r\nX-Space : c\r\n".to_vec();
         for n in 0..900 {
             answer.extend_from_slice(format!("x-{n}: {}\r\n", "v".repeat(200)).as_bytes());
         }

@@ -80,6 +80,8 @@ impl Drop for Ticket {
 pub struct Capacity {
     /// Client connections.
     pub connections: Gauge,
+    /// Requests whose answer is not out yet.
+    pub requests: Gauge,
     /// Requests on their way to a destination.
     pub in_flight: Gauge,
     /// Requests waiting for another's answer.

@@ -3,10 +3,8 @@
 //! A short answer is held whole: it is stored, then sent. A long or streamed
 //! one goes through as it comes, with its end held back until it is stored.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderName};
@@ -19,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer::{Answer, AnswerBody, Met, Outcome, Relayed};
 use super::attempt::Attempt;
 use super::claim::LateClaim;
-use super::relay::Relay;
+use super::relay::{self, Relay};
 use super::settle::Written;
 use super::waiter::{LiveResponse, ReleasedAnswer, ResponseHead};
 use crate::destination::body::BodyError;
@@ -30,6 +28,9 @@ use crate::model::response::{Fields, NotStored, StoredBody, StoredResponse};
 
 /// Answers up to this size are held whole, in bytes.
 const HOLD_WHOLE: u64 = 64 << 10;
+/// How long one of unknown length is held to see whether it is short. Events
+/// are not held at all.
+const HOLD_FOR: Duration = Duration::from_millis(25);
 
 /// How a body ended.
 enum End {
@@ -45,13 +46,17 @@ impl Attempt {
             return self.doubt(&claim, DoubtReason::MalformedAnswer, Met::Lost).await;
         }
         let policy = &self.request.route.policy;
-        let patience_asked = inbound.headers.contains_key(header::RETRY_AFTER);
+        let patience_asked = inbound.headers.get(header::RETRY_AFTER).is_some_and(is_delay);
         let verdict = policy.statuses.verdict(inbound.status, patience_asked);
         let length = inbound.body.size_hint().exact();
-        let kept = self.request.plan.limits.response_body;
+        let is_event_stream = inbound.headers.get(header::CONTENT_TYPE).is_some_and(is_event_stream);
+        let limits = &self.request.plan.limits;
+        // New requests are turned away at `memory`; an answer cannot be. It is
+        // kept up to twice that, and passes through unkept beyond.
+        let bounds = relay::Bounds { body: limits.response_body, memory: limits.memory.saturating_mul(2) };
         let outcome = self.outcome(verdict, inbound.status);
         let is_kept = verdict == Verdict::Keep && outcome == Outcome::Executed;
-        let will_be_replayed = is_kept && length.is_none_or(|length| length <= kept);
+        let will_be_replayed = is_kept && length.is_none_or(|length| length <= bounds.body);
         let response = LiveResponse {
             head: Arc::new(ResponseHead {
                 status: inbound.status,
@@ -59,7 +64,7 @@ impl Attempt {
                 replayable_for: will_be_replayed.then_some(policy.retention),
                 record: claim.id,
             }),
-            relay: Relay::new(length, kept, self.engine.capacity.memory.take(0)),
+            relay: Relay::new(length, bounds, self.engine.capacity.memory.take(0)),
         };
         // Before a byte is read: a body too large to be kept is only there for
         // who follows it.
@@ -70,6 +75,7 @@ impl Attempt {
             body: inbound.body,
             relay: Arc::clone(&response.relay),
             length,
+            hold_until: Instant::now() + if is_event_stream { Duration::ZERO } else { HOLD_FOR },
             read: 0,
             idle: self.request.route.destination.body_idle_timeout,
             deadline: self.deadline,
@@ -193,7 +199,7 @@ impl Attempt {
         headers::keep_end_to_end(&mut fields);
         headers::remove_ours(&mut fields);
         if !fields.contains_key(header::DATE) {
-            let now = std::time::UNIX_EPOCH + std::time::Duration::from_millis(self.engine.clock.now().as_millis());
+            let now = std::time::UNIX_EPOCH + Duration::from_millis(self.engine.clock.now().as_millis());
             if let Ok(date) = HeaderValue::from_str(&httpdate::fmt_http_date(now)) {
                 fields.insert(header::DATE, date);
             }
@@ -230,13 +236,28 @@ fn is_stored(name: &HeaderName, with_cookies: bool) -> bool {
     !is_challenge && (with_cookies || !is_cookie)
 }
 
+/// Whether a `Retry-After` says anything (RFC 9110, section 10.2.3). One that
+/// does not proves nothing about what the destination did.
+fn is_delay(retry_after: &HeaderValue) -> bool {
+    let text = retry_after.to_str().unwrap_or_default().trim();
+    let is_seconds = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_seconds || httpdate::parse_http_date(text).is_ok()
+}
+
+/// Whether an answer is a stream of events, which are worth little late.
+fn is_event_stream(content_type: &HeaderValue) -> bool {
+    let essence = content_type.as_bytes().split(|&byte| byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+}
+
 /// A body on its way from the destination into the relay.
 struct Reading {
     body: InboundBody,
     relay: Arc<Relay>,
     length: Option<u64>,
+    hold_until: Instant,
     read: u64,
-    idle: std::time::Duration,
+    idle: Duration,
     deadline: Instant,
     stopped: CancellationToken,
 }
@@ -245,19 +266,14 @@ type NextFrame = Option<Result<http_body::Frame<Bytes>, BodyError>>;
 
 impl Reading {
     /// Reads a body as long as it may turn out short: one of known, small
-    /// length to its end, any other as far as it is there already. `None` if
-    /// there is more.
+    /// length to its end, one of unknown length as far as it comes at once.
+    /// `None` if there is more.
     async fn while_short(&mut self) -> Option<End> {
         if self.length.is_some_and(|length| length <= HOLD_WHOLE) {
             return Some(self.until_the_end().await);
         }
         while self.length.is_none() && self.read <= HOLD_WHOLE {
-            let body = &mut self.body;
-            let there = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
-                Poll::Ready(frame) => Poll::Ready(Some(frame)),
-                Poll::Pending => Poll::Ready(None),
-            });
-            let frame = there.await?;
+            let frame = timeout_at(self.hold_until, self.body.frame()).await.ok()?;
             if let Some(end) = self.take(frame).await {
                 return Some(end);
             }

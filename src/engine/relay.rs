@@ -1,7 +1,7 @@
 //! A response on its way through: read once from the destination, followed by
 //! the first client and by every duplicate that joins while it streams.
 //!
-//! Up to the size that is stored, every chunk is kept, so that the exchange
+//! Up to the size that is stored, and as long as there is memory, every chunk is kept, so that the exchange
 //! never waits for a client and whoever joins gets all bytes. Beyond it the
 //! response will not be replayed; then only a window is kept, nobody can join
 //! any more, and the exchange waits for its slowest follower, so that memory
@@ -30,9 +30,18 @@ const WINDOW: u64 = 256 << 10;
 /// The body of one exchange.
 pub struct Relay {
     length: Option<u64>,
-    keep_up_to: u64,
+    bounds: Bounds,
     state: Mutex<State>,
     room: Notify,
+}
+
+/// How much of a body is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Of this body, in bytes.
+    pub body: u64,
+    /// Of all buffered bodies together, in bytes.
+    pub memory: u64,
 }
 
 struct State {
@@ -40,6 +49,8 @@ struct State {
     /// How many chunks were dropped from the front.
     dropped: usize,
     total: u64,
+    /// Whether some of it is no longer kept.
+    over: bool,
     /// The last byte of a body of known length, until the record is stored.
     tail: Option<Bytes>,
     end: End,
@@ -59,24 +70,26 @@ struct Reading {
     next: usize,
     /// Bytes read.
     read: u64,
+    told_of_break: bool,
     waker: Option<Waker>,
 }
 
 impl Relay {
-    /// A relay for a body of `length`, if that is known, which is kept up to
-    /// `keep_up_to` bytes. `memory` grows by what is kept.
-    pub fn new(length: Option<u64>, keep_up_to: u64, memory: Ticket) -> Arc<Self> {
+    /// A relay for a body of `length`, if that is known, which is kept within
+    /// `bounds`. `memory` grows by what is kept.
+    pub fn new(length: Option<u64>, bounds: Bounds, memory: Ticket) -> Arc<Self> {
         let state = State {
             chunks: VecDeque::new(),
             dropped: 0,
             total: 0,
+            over: false,
             tail: None,
             end: End::Open,
             followers: HashMap::new(),
             next_follower: 0,
             memory,
         };
-        Arc::new(Self { length, keep_up_to, state: Mutex::new(state), room: Notify::new() })
+        Arc::new(Self { length, bounds, state: Mutex::new(state), room: Notify::new() })
     }
 
     /// Nothing under this lock can panic half way.
@@ -90,7 +103,7 @@ impl Relay {
         self.append(chunk);
         loop {
             let room = self.room.notified();
-            if self.state().has_room(self.keep_up_to) {
+            if self.state().has_room() {
                 return;
             }
             room.await;
@@ -101,14 +114,18 @@ impl Relay {
         let mut state = self.state();
         let state = &mut *state;
         state.total += chunk.len() as u64;
-        state.memory.grow(chunk.len() as u64);
+        if !state.memory.try_grow(chunk.len() as u64, self.bounds.memory) {
+            state.over = true;
+            state.memory.grow(chunk.len() as u64);
+        }
+        state.over |= state.total > self.bounds.body;
         if self.length == Some(state.total) && !chunk.is_empty() {
             state.tail = Some(chunk.split_off(chunk.len() - 1));
         }
         if !chunk.is_empty() {
             state.chunks.push_back(chunk);
         }
-        if state.total > self.keep_up_to {
+        if state.over {
             state.forget_what_all_have_read();
         }
         state.wake();
@@ -135,7 +152,7 @@ impl Relay {
     /// What came in so far as one piece, if all of it is kept.
     pub fn collect(&self) -> Option<Bytes> {
         let state = self.state();
-        if state.total > self.keep_up_to {
+        if state.over {
             return None;
         }
         let mut body = Vec::with_capacity(usize::try_from(state.total).unwrap_or(0));
@@ -146,21 +163,21 @@ impl Relay {
     /// Follows the body from its first byte; `None` if that is no longer kept.
     pub fn follow(self: &Arc<Self>) -> Option<Follower> {
         let mut state = self.state();
-        if state.total > self.keep_up_to {
+        if state.over {
             return None;
         }
         let id = state.next_follower;
         state.next_follower += 1;
-        state.followers.insert(id, Reading { next: 0, read: 0, waker: None });
+        state.followers.insert(id, Reading { next: 0, read: 0, told_of_break: false, waker: None });
         drop(state);
         Some(Follower { relay: Arc::clone(self), id })
     }
 }
 
 impl State {
-    fn has_room(&self, keep_up_to: u64) -> bool {
+    fn has_room(&self) -> bool {
         let slowest = self.followers.values().map(|reading| reading.read).min();
-        self.total <= keep_up_to || slowest.is_none_or(|read| self.total - read <= WINDOW)
+        !self.over || slowest.is_none_or(|read| self.total - read <= WINDOW)
     }
 
     fn forget_what_all_have_read(&mut self) {
@@ -217,7 +234,7 @@ impl Body for Follower {
             let chunk = chunk.clone();
             reading.next += 1;
             reading.read += chunk.len() as u64;
-            if state.total > this.relay.keep_up_to {
+            if state.over {
                 state.forget_what_all_have_read();
                 this.relay.room.notify_one();
             }
@@ -226,6 +243,13 @@ impl Body for Follower {
         match &mut state.end {
             End::Open => {
                 reading.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            // What came before goes out first: whoever sends this body on may
+            // drop what it has not flushed when the error comes.
+            End::Broken if !reading.told_of_break => {
+                reading.told_of_break = true;
+                cx.waker().wake_by_ref();
                 Poll::Pending
             }
             End::Broken => Poll::Ready(Some(Err(BrokenOff))),

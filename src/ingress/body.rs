@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -25,7 +26,13 @@ const DRAIN_BYTES: u64 = 64 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(30);
 
 /// The body of an answer to a client.
-pub enum ClientBody {
+pub struct ClientBody {
+    kind: Kind,
+    /// Counts the request as unanswered until its last byte is on its way.
+    _unanswered: Option<Ticket>,
+}
+
+enum Kind {
     /// All of it, then trailers.
     Whole(Option<Bytes>, Option<HeaderMap>),
     /// As it comes through the relay.
@@ -35,23 +42,44 @@ pub enum ClientBody {
 }
 
 impl ClientBody {
-    /// A body that is there as a whole.
-    pub fn whole(bytes: Bytes) -> Self {
-        Self::Whole((!bytes.is_empty()).then_some(bytes), None)
+    /// A body that is there as a whole, and the trailers after it.
+    pub fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Kind::Whole((!bytes.is_empty()).then_some(bytes), trailers).into()
+    }
+
+    /// A body that comes through a relay.
+    pub fn live(follower: Follower) -> Self {
+        Kind::Live(follower).into()
+    }
+
+    /// A body straight from the destination.
+    pub fn through(body: Watched<InboundBody>) -> Self {
+        Kind::Through(body).into()
     }
 
     /// No body.
     pub fn empty() -> Self {
-        Self::Whole(None, None)
+        Kind::Whole(None, None).into()
+    }
+
+    /// Keeps `ticket` until the last byte is on its way.
+    pub fn holding(self, ticket: Ticket) -> Self {
+        Self { _unanswered: Some(ticket), ..self }
+    }
+}
+
+impl From<Kind> for ClientBody {
+    fn from(kind: Kind) -> Self {
+        Self { kind, _unanswered: None }
     }
 }
 
 impl fmt::Debug for ClientBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ClientBody::Whole(..) => "ClientBody::Whole",
-            ClientBody::Live(_) => "ClientBody::Live",
-            ClientBody::Through(_) => "ClientBody::Through",
+        f.write_str(match self.kind {
+            Kind::Whole(..) => "ClientBody::Whole",
+            Kind::Live(_) => "ClientBody::Live",
+            Kind::Through(_) => "ClientBody::Through",
         })
     }
 }
@@ -61,31 +89,31 @@ impl Body for ClientBody {
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match self.get_mut() {
-            ClientBody::Whole(bytes, trailers) => {
+        match &mut self.get_mut().kind {
+            Kind::Whole(bytes, trailers) => {
                 let frame = bytes.take().map(Frame::data).or_else(|| trailers.take().map(Frame::trailers));
                 Poll::Ready(frame.map(Ok))
             }
-            ClientBody::Live(follower) => Pin::new(follower).poll_frame(cx).map_err(Into::into),
-            ClientBody::Through(body) => Pin::new(body).poll_frame(cx),
+            Kind::Live(follower) => Pin::new(follower).poll_frame(cx).map_err(Into::into),
+            Kind::Through(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            ClientBody::Whole(bytes, trailers) => bytes.is_none() && trailers.is_none(),
-            ClientBody::Live(_) => false,
-            ClientBody::Through(body) => body.is_end_stream(),
+        match &self.kind {
+            Kind::Whole(bytes, trailers) => bytes.is_none() && trailers.is_none(),
+            Kind::Live(_) => false,
+            Kind::Through(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
+        match &self.kind {
             // With trailers to come the body has to be chunked.
-            ClientBody::Whole(_, Some(_)) => SizeHint::default(),
-            ClientBody::Whole(bytes, None) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
-            ClientBody::Live(follower) => follower.size_hint(),
-            ClientBody::Through(body) => body.size_hint(),
+            Kind::Whole(_, Some(_)) => SizeHint::default(),
+            Kind::Whole(bytes, None) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Kind::Live(follower) => follower.size_hint(),
+            Kind::Through(body) => body.size_hint(),
         }
     }
 }
@@ -137,6 +165,34 @@ where
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+/// Remembers that it was the client who let an unguarded upload down, so that
+/// the destination is not blamed.
+#[derive(Debug, Clone, Default)]
+pub struct ClientFault(Arc<OnceLock<Code>>);
+
+impl ClientFault {
+    /// Watches the client's body for errors.
+    pub fn report<B>(&self, body: Watched<B>) -> impl Body<Data = Bytes, Error = BodyError> + Send + 'static
+    where
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<BodyError>,
+    {
+        let fault = Arc::clone(&self.0);
+        body.map_err(move |error| {
+            let code = if error.is::<IdleTooLong>() { Code::RequestTimeout } else { Code::BodyInvalid };
+            // The first fault is the one that matters.
+            let _ = fault.set(code);
+            error
+        })
+    }
+
+    /// What the client is told, if the fault was its own.
+    pub fn problem(&self) -> Option<Problem> {
+        let detail = "The request's body broke off, is malformed, or stopped arriving.";
+        self.0.get().map(|&code| Problem::new(code, detail))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::destination::headers::nominated;
 use crate::engine::request::Candidate;
 use crate::model::canonical::{Applied, NotCanonical, View};
 use crate::model::fingerprint::{Presented, RequestHead};
-use crate::model::key::{IdempotencyKey, Identity, Lineage, MAX_KEY_BYTES, Part, ScopeDigest};
+use crate::model::key::{IdempotencyKey, Identity, KeyError, Lineage, MAX_KEY_BYTES, Part, ScopeDigest};
 use crate::plan::policy::{ForwardKey, Policy};
 use crate::plan::route::Route;
 use crate::plan::template::{EvaluationError, KeyAndRecord, Reference, Source, Template, single_header};
@@ -87,7 +87,21 @@ pub fn refuse_nominated(headers: &HeaderMap, policy: &Policy) -> Result<(), Prob
 /// # Errors
 /// `key-invalid` for one that is there and is no key.
 pub fn key(policy: &Policy, source: &Source<'_>) -> Result<Option<Vec<Part>>, Problem> {
-    key_parts(&policy.key, source).map_err(|error| Problem::new(Code::KeyInvalid, format!("{}.", sentence(&error))))
+    key_parts(&policy.key, source).map_err(|error| unusable(Code::KeyInvalid, &error))
+}
+
+/// The problem of a template that a request makes no sense of.
+fn unusable(code: Code, error: &EvaluationError) -> Problem {
+    let code = match error {
+        EvaluationError::UnreadableBody(_) => Code::BodyInvalid,
+        EvaluationError::RepeatedHeader(_)
+        | EvaluationError::UnderscoreSpelling(_)
+        | EvaluationError::NotText(_)
+        | EvaluationError::RepeatedQuery(_)
+        | EvaluationError::NotAKey(_)
+        | EvaluationError::RepeatedMember(_) => code,
+    };
+    Problem::new(code, format!("{}.", sentence(error)))
 }
 
 fn key_parts(template: &Template, source: &Source<'_>) -> Result<Option<Vec<Part>>, EvaluationError> {
@@ -104,7 +118,10 @@ fn key_parts(template: &Template, source: &Source<'_>) -> Result<Option<Vec<Part
         return Ok(None);
     }
     if parts.iter().map(|part| part.as_text().len()).sum::<usize>() > MAX_KEY_BYTES {
-        return Err(crate::model::key::KeyError::TooLong.into());
+        return Err(KeyError::TooLong.into());
+    }
+    if parts.iter().any(|part| part.as_text().chars().any(char::is_control)) {
+        return Err(KeyError::Control.into());
     }
     Ok(Some(parts))
 }
@@ -114,10 +131,7 @@ fn key_parts(template: &Template, source: &Source<'_>) -> Result<Option<Vec<Part
 /// # Errors
 /// `scope-invalid` or `scope-missing`.
 pub fn scope(policy: &Policy, source: &Source<'_>) -> Result<Vec<Part>, Problem> {
-    let parts = policy
-        .scope
-        .evaluate(source)
-        .map_err(|error| Problem::new(Code::ScopeInvalid, format!("{}.", sentence(&error))))?;
+    let parts = policy.scope.evaluate(source).map_err(|error| unusable(Code::ScopeInvalid, &error))?;
     if policy.scope_is_default {
         check_default_scope(&source.head.headers)?;
     }
@@ -128,7 +142,8 @@ pub fn scope(policy: &Policy, source: &Source<'_>) -> Result<Vec<Part>, Problem>
 /// is not looked at by default: only the operator knows what is stable over
 /// one caller's retries and differs between callers.
 fn check_default_scope(headers: &HeaderMap) -> Result<(), Problem> {
-    match headers.get(AUTHORIZATION) {
+    let credentials = headers.get(AUTHORIZATION).filter(|value| !value.as_bytes().trim_ascii().is_empty());
+    match credentials {
         Some(credentials) if changes_every_time(credentials) => Err(Problem::new(
             Code::ScopeInvalid,
             "The Authorization header of this scheme differs on every request, so it cannot tell callers apart. The operator has to set `scope` for this route.",
@@ -203,10 +218,7 @@ fn candidate(
         None => None,
         Some(forward) => {
             let known = KeyAndRecord { key, record: &record };
-            let value = forward
-                .value
-                .render(source, known)
-                .map_err(|error| Problem::new(Code::KeyInvalid, format!("{}.", sentence(&error))))?;
+            let value = forward.value.render(source, known).map_err(|error| unusable(Code::KeyInvalid, &error))?;
             value.map(|value| header_value(&value).map(|value| (forward.header.clone(), value))).transpose()?
         }
     };
@@ -228,10 +240,11 @@ fn header_value(text: &str) -> Result<HeaderValue, Problem> {
 fn former(route: &Route, source: &Source<'_>, key: &str) -> Result<Vec<Candidate>, Problem> {
     let mut candidates = Vec::with_capacity(route.formerly.len());
     for former in &route.formerly {
-        let (Ok(Some(key_parts)), Ok(scope_parts)) = (key_parts(&former.key, source), former.scope.evaluate(source))
-        else {
-            continue;
-        };
+        // What cannot be computed is refused: the record it hides may exist.
+        // Without a key there was none.
+        let key_parts = key_parts(&former.key, source).map_err(|error| unusable(Code::KeyInvalid, &error))?;
+        let Some(key_parts) = key_parts else { continue };
+        let scope_parts = former.scope.evaluate(source).map_err(|error| unusable(Code::ScopeInvalid, &error))?;
         let identity = Identity::of(&former.name, &scope_parts, &key_parts);
         let forward = route.policy.forward_key.as_ref();
         candidates.push(candidate(&former.name, former.lineage(), identity, forward, source, key)?);

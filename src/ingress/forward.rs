@@ -23,7 +23,7 @@ pub(super) fn headers(received: &HeaderMap, host: &str, peer: Peer, destination:
     let forwarded_for = chain(&headers, peer);
     headers.insert(FORWARDED_FOR, forwarded_for);
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
-    let received_host = HeaderValue::from_str(host).ok();
+    let received_host = received.get(HOST).cloned().or_else(|| HeaderValue::from_str(host).ok());
     if let Some(value) = &received_host {
         headers.insert(FORWARDED_HOST, value.clone());
     }

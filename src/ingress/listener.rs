@@ -73,7 +73,11 @@ impl Ingress {
         let (socket, watch) = Socket::new(stream, idle);
         let service = service_fn(|request| {
             let ingress = &self;
-            async move { Ok::<_, Infallible>(ingress.serve(request, peer).await) }
+            let unanswered = self.engine.capacity.requests.take(1);
+            async move {
+                let response = ingress.serve(request, peer).await;
+                Ok::<_, Infallible>(response.map(|body| body.holding(unanswered)))
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::{CONNECTION, UPGRADE};
+use http::header::{CONNECTION, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, request};
 use http_body::Body;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -11,8 +11,9 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use super::body::{ClientBody, Watched, awaits_continue, drain};
+use super::body::{ClientBody, ClientFault, Watched, awaits_continue, drain};
 use super::problem::{self, Code, Problem, overloaded};
+use super::respond::keep_reason;
 use super::{Ingress, Peer, forward};
 use crate::destination::headers::{keep_end_to_end, nominated};
 use crate::destination::{Cause, Failure, Inbound, Outbound, OutboundBody};
@@ -49,13 +50,20 @@ impl Ingress {
             head.headers.insert(UPGRADE, upgrade.protocol.clone());
         }
         let repeatable = (body.is_end_stream() && is_safe(&head.method)).then(|| copy(&head));
+        let client = ClientFault::default();
         let body = if body.is_end_stream() {
             OutboundBody::Whole(None)
         } else {
-            OutboundBody::Streamed(UnsyncBoxBody::new(Watched::new(body, destination.body_idle_timeout)))
+            if body.size_hint().exact().is_none() {
+                // Said aloud, or a GET would go without its body.
+                head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
+            let watched = Watched::new(body, destination.body_idle_timeout);
+            OutboundBody::Streamed(UnsyncBoxBody::new(client.report(watched)))
         };
-        let inbound = self.exchange(Outbound { head, body }, repeatable, destination).await.map_err(told)?;
-        Ok(respond(inbound, upgrade, destination))
+        let inbound = self.exchange(Outbound { head, body }, repeatable, destination).await;
+        let inbound = inbound.map_err(|failure| client.problem().unwrap_or_else(|| told(failure)))?;
+        respond(inbound, upgrade, destination).map_err(told)
     }
 
     /// Sends a request and waits for the head of its answer. What was handed
@@ -93,7 +101,7 @@ impl Ingress {
         destination: &Arc<DestinationPlan>,
     ) -> Result<Response<ClientBody>, Failure> {
         let inbound = self.exchange(request, None, destination).await?;
-        Ok(respond(inbound, None, destination))
+        respond(inbound, None, destination)
     }
 }
 
@@ -148,7 +156,9 @@ struct Upgrade {
 impl Upgrade {
     fn asked_for(head: &mut request::Parts) -> Option<Self> {
         let protocol = head.headers.get(UPGRADE)?.clone();
-        if !nominated(&head.headers).contains(&UPGRADE) {
+        // A tunnel of HTTP/2 would carry requests past every guard.
+        let is_h2c = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
+        if is_h2c || !nominated(&head.headers).contains(&UPGRADE) {
             return None;
         }
         let client = head.extensions.remove::<OnUpgrade>()?;
@@ -156,10 +166,21 @@ impl Upgrade {
     }
 }
 
-fn respond(mut inbound: Inbound, upgrade: Option<Upgrade>, destination: &DestinationPlan) -> Response<ClientBody> {
+fn respond(
+    mut inbound: Inbound,
+    upgrade: Option<Upgrade>,
+    destination: &DestinationPlan,
+) -> Result<Response<ClientBody>, Failure> {
+    if inbound.status == StatusCode::SWITCHING_PROTOCOLS && upgrade.is_none() {
+        return Err(Failure {
+            cause: Cause::MaybeSent(DoubtReason::MalformedAnswer),
+            unsent: None,
+            detail: "the destination switched protocols, which nobody asked for".into(),
+        });
+    }
     let switched = inbound.headers.get(UPGRADE).cloned();
     keep_end_to_end(&mut inbound.headers);
-    let mut response = Response::new(ClientBody::Through(Watched::new(inbound.body, destination.body_idle_timeout)));
+    let mut response = Response::new(ClientBody::through(Watched::new(inbound.body, destination.body_idle_timeout)));
     *response.status_mut() = inbound.status;
     *response.headers_mut() = inbound.headers;
     let ours = inbound.extensions.remove::<OnUpgrade>();
@@ -169,7 +190,8 @@ fn respond(mut inbound: Inbound, upgrade: Option<Upgrade>, destination: &Destina
         *response.body_mut() = ClientBody::empty();
         tokio::spawn(tunnel(upgrade.client, server));
     }
-    response
+    keep_reason(&mut response, &mut inbound.extensions);
+    Ok(response)
 }
 
 /// Copies both ways until both sides are done.

@@ -1,7 +1,8 @@
 //! From what the engine says to what goes to the client.
 
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRAILER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response};
+use hyper::ext::ReasonPhrase;
 
 use super::body::ClientBody;
 use super::problem::Problem;
@@ -23,8 +24,8 @@ pub(super) fn relayed(relayed: Relayed) -> Response<ClientBody> {
         AnswerBody::Whole(_, None) | AnswerBody::Live(_) => None,
     };
     let body = match relayed.body {
-        AnswerBody::Whole(bytes, trailers) => ClientBody::Whole((!bytes.is_empty()).then_some(bytes), trailers),
-        AnswerBody::Live(follower) => ClientBody::Live(follower),
+        AnswerBody::Whole(bytes, trailers) => ClientBody::whole(bytes, trailers),
+        AnswerBody::Live(follower) => ClientBody::live(follower),
     };
     let mut response = Response::new(body);
     *response.status_mut() = relayed.status;
@@ -47,6 +48,7 @@ pub(super) fn relayed(relayed: Relayed) -> Response<ClientBody> {
         headers.insert(EXPIRES, HeaderValue::from(left.as_secs()));
     }
     mark(&mut response, relayed.outcome);
+    keep_reason(&mut response, &mut Extensions::new());
     response
 }
 
@@ -54,9 +56,18 @@ fn names(fields: &HeaderMap) -> String {
     fields.keys().map(HeaderName::as_str).collect::<Vec<_>>().join(", ")
 }
 
+/// Keeps the reason phrase of an answer whose status has none of its own; hyper
+/// would write `<none>`.
+pub(super) fn keep_reason(response: &mut Response<ClientBody>, received: &mut Extensions) {
+    if response.status().canonical_reason().is_none() {
+        let reason = received.remove::<ReasonPhrase>().unwrap_or(ReasonPhrase::from_static(b""));
+        response.extensions_mut().insert(reason);
+    }
+}
+
 /// The proxy's own answer. `guarded` says whether it carries `Onceward-Outcome`.
 pub(super) fn problem(problem: &Problem, plan: &Plan, guarded: bool) -> Response<ClientBody> {
-    let mut response = Response::new(ClientBody::whole(problem.document(plan).to_string().into()));
+    let mut response = Response::new(ClientBody::whole(problem.document(plan).to_string().into(), None));
     *response.status_mut() = problem.status();
     let headers = response.headers_mut();
     for (name, value) in &plan.problem_headers {

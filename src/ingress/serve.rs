@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::{CONNECTION, HOST};
+use http::header::{CONNECTION, HOST, TRAILER};
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response, Uri, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -13,6 +13,7 @@ use super::extract::{self, Extracted};
 use super::passthrough::{bypassed, told};
 use super::problem::{Code, Problem, key_missing, shutting_down, unknown};
 use super::{Ingress, Peer, forward, respond};
+use crate::destination::headers::{is_plainly_framed, settle_length};
 use crate::engine::Told;
 use crate::engine::answer::{Answer, Met, Outcome};
 use crate::engine::request::{Forward, Guarded};
@@ -44,11 +45,16 @@ impl Ingress {
     /// Finds the route: guarded, passed through, or refused.
     async fn route(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         peer: Peer,
         plan: &Arc<Plan>,
         noted: &mut AccessLine,
     ) -> Result<Response<ClientBody>, Problem> {
+        if let Err(problem) = refuse_unsupported(&request) {
+            return Err(refuse(request, problem));
+        }
+        let length = request.body().size_hint().exact();
+        settle_length(request.headers_mut(), length);
         let host = match effective_host(&request) {
             Ok(host) => host,
             Err(problem) => return Err(refuse(request, problem)),
@@ -136,6 +142,9 @@ impl Ingress {
             self.engine.metrics.unguarded();
             return self.carry(forward.unrecorded(), &route.destination).await.map_err(told);
         };
+        if self.engine.stopping.draining.is_cancelled() {
+            return Err(shutting_down());
+        }
         let Extracted { key, scope, present, former, presented, .. } = extracted;
         noted.record = Some(present.identity.record_id().to_string());
         let guarded = Box::new(Guarded {
@@ -180,6 +189,18 @@ impl Ingress {
     }
 }
 
+/// What HTTP allows and this proxy does not carry: tunnels by CONNECT, and
+/// transfer codings that it would have to undo.
+fn refuse_unsupported(request: &Request<Incoming>) -> Result<(), Problem> {
+    if request.method() == http::Method::CONNECT {
+        return Err(Problem::new(Code::PathAmbiguous, "CONNECT is not served here."));
+    }
+    if !is_plainly_framed(request.headers()) {
+        return Err(Problem::new(Code::BodyInvalid, "The only transfer coding supported is chunked, once."));
+    }
+    Ok(())
+}
+
 /// Refuses a request whose body was not read.
 fn refuse(request: Request<Incoming>, problem: Problem) -> Problem {
     let waits = awaits_continue(request.headers());
@@ -201,10 +222,13 @@ fn forward_of(
 ) -> Result<Forward, Problem> {
     let uri = forward::target(&parts.uri, &route.destination)
         .ok_or_else(|| Problem::new(Code::PathAmbiguous, "The request target cannot be forwarded."))?;
+    let mut headers = forward::headers(&parts.headers, host, peer, &route.destination);
+    // The body goes out whole, with a length: it has no trailers any more.
+    headers.remove(TRAILER);
     Ok(Forward {
         method: parts.method.clone(),
         uri,
-        headers: forward::headers(&parts.headers, host, peer, &route.destination),
+        headers,
         extensions: if route.destination.preserve_header_case { parts.extensions.clone() } else { Extensions::new() },
         body: body.clone(),
     })

@@ -83,6 +83,9 @@ pub enum KeyError {
     /// A space, a control character or a byte outside ASCII.
     #[error("the key may only contain visible ASCII characters")]
     NotVisibleAscii,
+    /// A control character, in a key made of something else than its header.
+    #[error("the key may not contain control characters")]
+    Control,
     /// A comma outside a quoted string: two keys name no single action.
     #[error("the key is a list; send exactly one key")]
     List,

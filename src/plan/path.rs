@@ -1,10 +1,14 @@
 //! Paths as routes are matched on them.
 //!
 //! The *strict* form decodes unreserved escapes once and removes dot and empty
-//! segments (RFC 3986, section 6.2.2). The *lenient* forms are what some
-//! servers make of a path beyond that; they exist to notice a spelling that
-//! would slip past a guard, never to route by. The destination always gets the
-//! received spelling.
+//! segments (RFC 3986, sections 5.2.4 and 6.2.2). The *lenient* forms are what
+//! some servers make of a path beyond that; they exist to notice a spelling
+//! that would slip past a guard, never to route by. The destination always
+//! gets the received spelling.
+
+use std::collections::BTreeSet;
+
+use percent_encoding::percent_decode_str;
 
 /// A path in one of its normalised forms: its segments, decoded as far as that
 /// form decodes, and whether it ended with a slash.
@@ -18,23 +22,35 @@ pub struct NormalPath {
 
 /// Unreserved escapes decoded once; dot and empty segments removed.
 pub fn strict(path: &str) -> NormalPath {
-    split(&decode(path, Decode::Unreserved), |segment| segment)
+    normal(&without_dots(&decode(path, Decode::Unreserved), Empty::Counts))
 }
 
 /// The strict form without `;params` and trailing slash: differences that no
 /// server takes for another resource of its own.
 pub fn without_parameters(path: &str) -> NormalPath {
-    let normal = split(&decode(path, Decode::Unreserved), cut_parameters);
-    NormalPath { trailing_slash: false, ..normal }
+    let path = cut_parameters(&decode(path, Decode::Unreserved));
+    NormalPath { trailing_slash: false, ..normal(&without_dots(&path, Empty::Counts)) }
 }
 
-/// The most a lenient server might make of a path: decoded twice, `\` as `/`,
-/// `;params` and what follows a NUL cut, case folded, trailing slash cut.
-pub fn lenient(path: &str) -> NormalPath {
-    let decoded = decode(&decode(path, Decode::All), Decode::All).replace('\\', "/").to_lowercase();
-    let visible = decoded.split('\0').next().unwrap_or_default();
-    let normal = split(visible, cut_parameters);
-    NormalPath { trailing_slash: false, ..normal }
+/// Everything a lenient server might make of a path: decoded twice, `\` as `/`,
+/// `;params` and what follows a NUL cut, case folded, trailing slash cut. Where
+/// there are `..` segments, what they take away depends on whether the server
+/// resolves them before or after it decodes and merges slashes, so each order
+/// is one form.
+pub fn lenient(path: &str) -> Vec<NormalPath> {
+    let plainest = laxly(&decode(&decode(path, Decode::All), Decode::All));
+    if !plainest.contains("..") {
+        return vec![folded(&without_dots(&plainest, Empty::Counts))];
+    }
+    let mut forms = BTreeSet::from([laxly(path)]);
+    for round in 0..3 {
+        let resolved = |form: &String| [without_dots(form, Empty::Counts), without_dots(form, Empty::Merged)];
+        forms = forms.iter().flat_map(|form| resolved(form).into_iter().chain([form.clone()])).collect();
+        if round < 2 {
+            forms = forms.iter().map(|form| laxly(&decode(form, Decode::All))).collect();
+        }
+    }
+    forms.iter().map(|form| folded(&without_dots(form, Empty::Counts))).collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,31 +59,35 @@ enum Decode {
     All,
 }
 
-/// Decodes `%XX` once. A byte that is not ASCII is kept escaped, so that the
-/// result is text; two spellings of it (`%c3`, `%C3`) become one.
+/// Decodes `%XX` once. A byte that is not ASCII is kept, or made, an escape, so
+/// that the result is text, and `é`, `%c3%a9` and `%C3%A9` are one.
 fn decode(path: &str, which: Decode) -> String {
     let mut decoded = String::with_capacity(path.len());
-    let mut rest = path;
-    while let Some((before, after)) = rest.split_once('%') {
-        decoded.push_str(before);
-        let escape = after.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok().filter(|_| !hex.starts_with('+')));
-        match escape {
-            Some(byte) if byte.is_ascii() && (which == Decode::All || is_unreserved(byte)) => {
-                decoded.push(char::from(byte));
-                rest = after.get(2..).unwrap_or_default();
-            }
-            Some(byte) => {
-                decoded.push_str(&format!("%{byte:02X}"));
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                decoded.push('%');
+    let mut rest = path.as_bytes();
+    loop {
+        let (byte, was_escaped) = match rest {
+            [] => return decoded,
+            [b'%', high, low, after @ ..] if let Some(byte) = escaped(*high, *low) => {
                 rest = after;
+                (byte, true)
             }
+            [byte, after @ ..] => {
+                rest = after;
+                (*byte, false)
+            }
+        };
+        let stays_escaped = was_escaped && which == Decode::Unreserved && !is_unreserved(byte);
+        if byte.is_ascii() && !stays_escaped && (byte != b' ' || which == Decode::All) {
+            decoded.push(char::from(byte));
+        } else {
+            decoded.push_str(&format!("%{byte:02X}"));
         }
     }
-    decoded.push_str(rest);
-    decoded
+}
+
+fn escaped(high: u8, low: u8) -> Option<u8> {
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
 /// RFC 3986, section 2.3.
@@ -75,23 +95,54 @@ fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-fn cut_parameters(segment: &str) -> &str {
-    segment.split(';').next().unwrap_or_default()
+/// `\` read as `/`, `;params` and everything after a NUL cut.
+fn laxly(path: &str) -> String {
+    let visible = path.split('\0').next().unwrap_or_default();
+    cut_parameters(&visible.replace('\\', "/"))
 }
 
-fn split(path: &str, cut: impl Fn(&str) -> &str) -> NormalPath {
-    let mut segments: Vec<String> = Vec::new();
-    let mut trailing_slash = false;
-    for segment in path.split('/').map(cut) {
-        trailing_slash = matches!(segment, "" | "." | "..");
+fn cut_parameters(path: &str) -> String {
+    let cut: Vec<&str> = path.split('/').map(|segment| segment.split(';').next().unwrap_or_default()).collect();
+    cut.join("/")
+}
+
+/// Whether an empty segment is one that `..` takes away (RFC 3986, section
+/// 5.2.4), or was merged with its neighbour before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Empty {
+    Counts,
+    Merged,
+}
+
+/// Removes `.` and `..` segments.
+fn without_dots(path: &str, empty: Empty) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    let mut ends_open = false;
+    for segment in path.split('/').skip(1) {
+        ends_open = matches!(segment, "." | "..");
         match segment {
-            "" | "." => {}
-            ".." => drop(segments.pop()),
-            _ => segments.push(segment.to_owned()),
+            "." => {}
+            ".." => drop(kept.pop()),
+            "" if empty == Empty::Merged => ends_open = true,
+            _ => kept.push(segment),
         }
     }
-    trailing_slash &= !segments.is_empty();
+    let end = if ends_open { "/" } else { "" };
+    format!("/{}{end}", kept.join("/"))
+}
+
+/// Splits a path without dot segments; empty segments go.
+fn normal(path: &str) -> NormalPath {
+    let segments: Vec<String> = path.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect();
+    let trailing_slash = path.ends_with('/') && !segments.is_empty();
     NormalPath { segments, trailing_slash }
+}
+
+/// The same without regard to case and trailing slash.
+fn folded(path: &str) -> NormalPath {
+    let text = percent_decode_str(path).decode_utf8_lossy();
+    // Up and down again: some letters meet only there, such as `ſ` and `s`.
+    NormalPath { trailing_slash: false, ..normal(&text.to_uppercase().to_lowercase()) }
 }
 
 #[cfg(test)]
@@ -111,15 +162,21 @@ mod tests {
             ("/x/../v1/payments", "/v1/payments"),
             ("/../v1/payments", "/v1/payments"),
             ("/v1/%2e%2E/v2", "/v2"),
+            ("/orders/7//../refund", "/orders/7/refund"),
+            ("/orders//..", "/orders/"),
+            ("/orders/.", "/orders/"),
             ("/v1/payments/", "/v1/payments/"),
             ("/", "/"),
             ("//", "/"),
+            ("/..", "/"),
             ("/a%2Fb", "/a%2Fb"),
             ("/a%2fb", "/a%2Fb"),
             ("/a%zz%", "/a%zz%"),
             ("/a%+1", "/a%+1"),
             ("/a;x=1", "/a;x=1"),
             ("/%ff%C3%A9", "/%FF%C3%A9"),
+            ("/é", "/%C3%A9"),
+            ("/a b", "/a%20b"),
             ("/A", "/A"),
         ] {
             assert_eq!(text(&strict(path)), normal, "{path}");
@@ -127,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lenient_form_is_what_a_lax_server_might_see() {
+    fn the_lenient_forms_are_what_a_lax_server_might_see() {
         for path in [
             "/v1/payments",
             "/v1/payments/",
@@ -144,10 +201,26 @@ mod tests {
             "/v1/payments%00",
             "/v1/payments%00.html",
             "/v1/payments%3Ba=1",
+            "/v1/payment%C5%BF",
+            // Each taken apart in an order of its own.
+            "/v1/payments//..",
+            "/v1/x//../payments",
+            "/v1//../payments",
+            "/v1/%2e/../payments",
+            "/v1/payments/%2e/..",
+            "/v1\\\\..\\payments",
+            "/v1/payments/%2f..",
+            "/v1/payments/%5c..",
         ] {
-            assert_eq!(text(&lenient(path)), "/v1/payments", "{path}");
+            assert!(lenient(path).iter().any(|form| text(form) == "/v1/payments"), "{path}: {:?}", lenient(path));
         }
         assert_eq!(text(&without_parameters("/v1;x/payments;a=1/")), "/v1/payments");
         assert_eq!(text(&without_parameters("/v1/payments%3Ba=1")), "/v1/payments%3Ba=1");
+    }
+
+    #[test]
+    fn a_path_without_dots_has_one_lenient_form() {
+        assert_eq!(lenient("/orders/Ab%20c").len(), 1);
+        assert!(lenient(&"/..".repeat(500)).len() < 100, "the forms are few however long the path");
     }
 }

@@ -77,6 +77,8 @@ pub struct DestinationPlan {
 pub struct Pattern {
     text: String,
     segments: Vec<Segment>,
+    /// The same as a lenient server sees it.
+    folded: Vec<Segment>,
     trailing_slash: bool,
 }
 
@@ -90,8 +92,11 @@ enum Segment {
 impl Route {
     /// Whether it is for requests to `host`, with or without a port.
     fn is_for_host(&self, host: &str) -> bool {
+        // The root's dot is left out by whoever does not mean it (RFC 1034,
+        // section 3.1).
         let without_port = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
         let name = without_port.map_or(host, |(name, _)| name);
+        let name = name.strip_suffix('.').unwrap_or(name);
         self.host.as_deref().is_none_or(|wanted| wanted == host || wanted == name)
     }
 
@@ -120,6 +125,9 @@ impl Pattern {
         if text.contains(['?', '#']) {
             return Err("a path has no query and no fragment".into());
         }
+        if text.contains('\\') || text.split('/').any(|segment| matches!(segment, "." | "..")) || text.contains("//") {
+            return Err("write the path in its plain form, without dot segments, empty segments and backslashes".into());
+        }
         let normal = path::strict(text);
         let mut segments: Vec<Segment> = Vec::new();
         for segment in &normal.segments {
@@ -134,7 +142,9 @@ impl Pattern {
             return Err("a parameter name occurs twice".into());
         }
         let trailing_slash = normal.trailing_slash;
-        Ok(Self { text: text.to_owned(), segments, trailing_slash })
+        let folded = path::lenient(text).into_iter().flat_map(|form| form.segments);
+        let folded = folded.map(|segment| parse_segment(&segment).unwrap_or(Segment::Literal(segment))).collect();
+        Ok(Self { text: text.to_owned(), segments, folded, trailing_slash })
     }
 
     /// The pattern as it was written.
@@ -174,7 +184,11 @@ impl Pattern {
     fn matches(&self, path: &NormalPath, case: Case) -> Option<Vec<(String, String)>> {
         let mut values = Vec::new();
         let mut rest = path.segments.as_slice();
-        for segment in &self.segments {
+        let segments = match case {
+            Case::Exact => &self.segments,
+            Case::Folded => &self.folded,
+        };
+        for segment in segments {
             match segment {
                 Segment::Rest(name) => {
                     values.push((name.clone(), rest.join("/")));
@@ -187,11 +201,7 @@ impl Pattern {
                 }
                 Segment::Literal(literal) => {
                     let (value, after) = rest.split_first()?;
-                    let equal = match case {
-                        Case::Exact => literal == value,
-                        Case::Folded => literal.to_lowercase() == *value,
-                    };
-                    if !equal {
+                    if literal != value {
                         return None;
                     }
                     rest = after;
@@ -287,7 +297,9 @@ impl Router {
             return Matched::Unguarded(self.neighbour(host, path));
         }
         let strict = self.first(Some(method), host, &path::strict(path), Case::Exact);
-        let lenient = self.first(Some(method), host, &path::lenient(path), Case::Folded);
+        let forms = path::lenient(path);
+        let lenient = forms.iter().filter_map(|form| self.first(Some(method), host, form, Case::Folded));
+        let lenient = lenient.min_by_key(|found| found.index);
         match (strict, lenient) {
             (Some(strict), Some(lenient)) if strict.index <= lenient.index => strict.guarded(),
             (_, Some(lenient)) => {

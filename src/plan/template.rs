@@ -9,8 +9,8 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
 
-use crate::model::canonical::View;
 use crate::model::canonical::json::{Pointer, Value};
+use crate::model::canonical::{NotCanonical, View};
 use crate::model::fingerprint::RequestHead;
 use crate::model::key::{IdempotencyKey, KeyError, Part};
 
@@ -79,6 +79,9 @@ pub enum EvaluationError {
     /// The key header is there and is no key.
     #[error("{0}")]
     NotAKey(#[from] KeyError),
+    /// The body may be JSON, but not such that it can be looked into.
+    #[error("the body cannot be looked into: {0}")]
+    UnreadableBody(NotCanonical),
     /// A member on the pointer's way stands twice.
     #[error("a member that `{0}` names occurs more than once in the body; send it once")]
     RepeatedMember(String),
@@ -289,10 +292,15 @@ fn header_part(headers: &HeaderMap, name: &HeaderName) -> Result<Part, Evaluatio
 }
 
 /// A string, number or boolean; null, objects, arrays and the empty string are
-/// missing. A body that is no JSON has nothing to point at.
+/// missing. A body that is no JSON has nothing to point at; one that may be
+/// JSON to somebody else is an error.
 fn body_part(body: &View<'_>, pointer: &Pointer) -> Result<Part, EvaluationError> {
-    let Ok(document) = body.document() else {
-        return Ok(Part::Absent);
+    let document = match body.document() {
+        Ok(document) => document,
+        Err(NotCanonical::Syntax { .. }) => return Ok(Part::Absent),
+        // Another reader may find there what this one cannot: a key that is not
+        // seen would let the write through unguarded.
+        Err(unreadable) => return Err(EvaluationError::UnreadableBody(unreadable)),
     };
     let value = document.pointer(pointer).map_err(|_| EvaluationError::RepeatedMember(pointer.to_string()))?;
     Ok(match value {

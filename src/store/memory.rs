@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::model::admission::{Admission, Offer, admit};
 use crate::model::key::RecordId;
 use crate::model::record::{AttemptToken, BootId, Event, Record, RecordState, Refusal, Settlement, Term};
+use crate::model::response::StoredBody;
 use crate::model::time::Timestamp;
 
 /// How many rows that are over one operation clears away at most, so that a
@@ -143,7 +144,16 @@ impl Store for MemoryStore {
         token: AttemptToken,
         settlement: Settlement,
     ) -> StoreFuture<'_, Result<Settled, Refusal>> {
-        Box::pin(async move { Ok(self.apply_now(id, Event::Settle(token, settlement), Settled::of)) })
+        Box::pin(async move {
+            if let Settlement::Complete(response) = &settlement {
+                let room = self.capacity.saturating_sub(self.rows().bytes);
+                // Without its body an answer always has room: its claim has paid.
+                if response.weight() as u64 > room && matches!(response.body, StoredBody::Whole(_)) {
+                    return Err(StoreError::Full);
+                }
+            }
+            Ok(self.apply_now(id, Event::Settle(token, settlement), Settled::of))
+        })
     }
 
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {

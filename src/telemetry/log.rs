@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, stderr};
 
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 /// How log lines look.
@@ -16,14 +17,24 @@ pub enum Format {
     Json,
 }
 
+/// How many lines wait at most for whoever reads the log.
+const WAITING_LINES: usize = 16_384;
+
 /// Installs the log. `filter` is a level (`info`) or directives
 /// (`info,onceward::access=off`).
 ///
+/// Lines are written by a thread of their own, and dropped while nobody takes
+/// them: a full disk or a reader that stalls costs the log, never a request.
+/// The guard writes what waits when it is dropped.
+///
 /// # Errors
 /// The filter cannot be read.
-pub fn install(format: Format, filter: &str) -> anyhow::Result<()> {
+pub fn install(format: Format, filter: &str) -> anyhow::Result<WorkerGuard> {
     let filter = EnvFilter::try_new(filter)?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    let lossy = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING_LINES);
+    let (writer, guard) = lossy.thread_name("log").finish(stderr());
+    // Its own complaints would go where the lines cannot.
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     let json = match format {
         Format::Auto => !stderr().is_terminal(),
         Format::Text => false,
@@ -34,5 +45,5 @@ pub fn install(format: Format, filter: &str) -> anyhow::Result<()> {
     } else {
         builder.with_ansi(stderr().is_terminal()).init();
     }
-    Ok(())
+    Ok(guard)
 }

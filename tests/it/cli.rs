@@ -29,7 +29,9 @@ fn the_version_is_the_packages() {
 
 #[test]
 fn wrong_usage_is_2() {
-    let wrong: [&[&str]; 7] = [
+    let file = config();
+    let file = file.path();
+    let wrong: [&[&str]; 15] = [
         &[],
         &["observe"],
         &["serve"],
@@ -37,12 +39,22 @@ fn wrong_usage_is_2() {
         &["serve", "--config", "a", "--destination", "http://b"],
         &["check"],
         &["ledger", "--port", "1"],
+        &["serve", "--destination", "foo"],
+        &["serve", "--destination", "http://127.0.0.1:9000", "--listen", "foo"],
+        &["serve", "--destination", "http://127.0.0.1:9000", "--scope", "{foo}"],
+        &["serve", "--destination", "http://127.0.0.1:9000", "--log-level", "nonsense=x=y"],
+        &["explain", "--config", &file, "-H", "bad", "/orders"],
+        &["explain", "--config", &file, "-H", "b d: x", "/orders"],
+        &["explain", "--config", &file, "orders"],
+        &["demo", "--admin", "0.0.0.0:8081"],
     ];
     for arguments in wrong {
         let ran = run(arguments);
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{arguments:?}: {ran:?}");
-        assert!(!ran.err.is_empty());
+        assert!(ran.err.ends_with('\n'), "{ran:?}");
     }
+    // A file with a mistake is no wrong usage.
+    assert_eq!(run(&["serve", "--config", "/nowhere/onceward.yaml"]).code, Some(1));
 }
 
 fn config() -> ConfigFile {

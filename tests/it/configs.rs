@@ -77,6 +77,28 @@ fn variables_of_the_environment_are_values_and_are_never_shown() {
 }
 
 #[test]
+fn a_missing_variable_is_the_only_finding_about_it() {
+    let ran = check(&with("admin: { address: 0.0.0.0:8081, token: \"${ONCEWARD_TEST_UNSET}\" }"));
+    assert_eq!((ran.code, ran.err.lines().count()), (Some(1), 1), "{}", ran.err);
+    assert!(ran.err.contains("3:40: error: admin.token: the environment variable"), "{}", ran.err);
+}
+
+#[test]
+fn a_routes_destination_inherits_its_url() {
+    let ran = check(&route("destination: { preserve_host: true }"));
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(ran.out.contains("→ 127.0.0.1:9000"), "{}", ran.out);
+}
+
+#[test]
+fn a_warning_has_its_line_and_is_no_failure() {
+    let ran = check(&route("statuses: { release: [2xx] }"));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.err.contains("5:27: warning: routes[0].statuses.release[0]: `2xx`"), "{}", ran.err);
+    assert!(ran.err.ends_with('\n'), "{:?}", ran.err);
+}
+
+#[test]
 fn what_a_variable_holds_is_a_value_and_never_structure() {
     // Put in after parsing: no variable can add a field.
     let ran = check(&route("name: \"${ONCEWARD_TEST_UNSET:-a, wait: 1s}\""));

@@ -1,5 +1,7 @@
 //! A store that fails: what cannot be remembered is not done.
 
+use std::path::Path;
+
 use crate::support::*;
 
 /// A proxy whose disk becomes full soon, and a destination with long answers.
@@ -78,6 +80,41 @@ async fn a_damaged_store_is_not_an_empty_one() {
     assert_eq!(proxy.ends().await.code(), Some(1), "{}", proxy.log());
     assert!(proxy.log().contains("damaged"), "{}", proxy.log());
     assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn a_store_that_lost_its_file_is_not_an_empty_one() {
+    let destination = Destination::start().await;
+    for lose in [|file| std::fs::write(file, ""), |file| std::fs::remove_file(file)] as [fn(&Path) -> _; 2] {
+        let mut proxy = Proxy::before(&destination).await;
+        let key = format!("k-{}", destination.executions());
+        let first = proxy.send(&pay(&key)).await;
+        first.is_executed(201);
+        let executed = destination.executions();
+        proxy.term();
+        assert!(proxy.ends().await.success());
+        let records = proxy.data().join("records.redb");
+        let kept = std::fs::read(&records).unwrap();
+        lose(&records).unwrap();
+        proxy.spawn();
+        assert_eq!(proxy.ends().await.code(), Some(1), "{}", proxy.log());
+        proxy.logs("held records").await;
+        std::fs::write(&records, kept).unwrap();
+        proxy.start_again().await;
+        proxy.send(&pay(&key)).await.replays(&first);
+        assert_eq!(destination.executions(), executed);
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_used_is_told_once() {
+    let destination = Destination::start().await;
+    let mut proxy = Proxy::prepared(Config::new().store("embedded: { path: /proc/onceward }"), &destination);
+    proxy.spawn();
+    assert_eq!(proxy.ends().await.code(), Some(1), "{}", proxy.log());
+    let log = proxy.log();
+    assert_eq!(log.matches("(os error").count(), 1, "{log}");
+    assert!(log.contains("the folder /proc/onceward cannot be used"), "{log}");
 }
 
 /// Flips a bit wherever these bytes are stored.

@@ -182,6 +182,9 @@ fn formerly(draft: &Draft, drafts: &[Draft], report: &mut Report) -> Option<Vec<
         };
         check_template(draft, fields, "key", report);
         check_template(draft, fields, "scope", report);
+        if fields.is_refused("key") || fields.is_refused("scope") {
+            continue;
+        }
         let former = Former {
             name: Arc::from(fields.text("name")?),
             key: fields.template("key").unwrap_or(key).clone(),

@@ -27,7 +27,7 @@ pub(super) static ROUTE: Object = Object {
             Field::new("host", Kind::Text(Form::Host), None, "Only for requests to this host."),
             Field::new(
                 "destination",
-                Kind::Object(&DESTINATION),
+                Kind::Part(&DESTINATION),
                 None,
                 "A destination of its own; what it leaves out is inherited.",
             ),

@@ -88,7 +88,7 @@ routes:
 }
 
 #[test]
-fn a_destination_of_its_own_inherits_the_globals_patience() {
+fn a_destination_of_its_own_inherits_what_it_leaves_out() {
     let loaded = parse(
         r#"
 version: 1
@@ -96,15 +96,20 @@ destination: { url: http://a, connect_timeout: 7s, keep_alive: off, preserve_hos
 routes:
   - { path: /a }
   - { path: /b, destination: { url: http://b/v1/, preserve_host: false } }
+  - { path: /c, destination: { connect_timeout: 1s } }
+  - { path: /d, destination: {} }
 "#,
     )
     .unwrap();
     let routes = loaded.plan.router.routes();
-    let (a, b) = (&routes[0].destination, &routes[1].destination);
+    let [a, b, c, d] = [0, 1, 2, 3].map(|n| &routes[n].destination);
     assert_eq!((a.authority.as_str(), a.connect_timeout, a.keep_alive), ("a", Duration::from_secs(7), None));
     assert_eq!((b.authority.as_str(), b.connect_timeout, b.keep_alive), ("b", Duration::from_secs(7), None));
     assert_eq!(b.path_prefix, "/v1");
     assert!(a.preserve_host && !b.preserve_host);
+    assert_eq!((c.authority.as_str(), c.connect_timeout, c.keep_alive), ("a", Duration::from_secs(1), None));
+    assert!(c.preserve_host);
+    assert_eq!((d.authority.as_str(), d.connect_timeout), ("a", Duration::from_secs(7)));
 }
 
 #[test]

@@ -55,6 +55,17 @@ fn every_field_is_in_the_json_schema_with_its_doc_and_default() {
 }
 
 #[test]
+fn only_the_globals_destination_needs_a_url() {
+    let schema = schema_json();
+    let global = &schema["properties"]["destination"];
+    assert_eq!(global["$ref"], "#/$defs/destination");
+    assert_eq!(schema["$defs"]["destination"]["required"], serde_json::json!(["url"]));
+    let own = &schema["$defs"]["route"]["properties"]["destination"];
+    assert_eq!((own.get("required"), own.get("$ref")), (None, None));
+    assert_eq!(own["properties"], schema["$defs"]["destination"]["properties"]);
+}
+
+#[test]
 fn every_reference_in_the_json_schema_leads_somewhere() {
     fn references(value: &Value, found: &mut Vec<String>) {
         match value {

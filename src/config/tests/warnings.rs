@@ -21,6 +21,9 @@ fn a_policy_that_is_likely_to_hurt_is_warned_about() {
         ("fingerprint: { body: none }", "3:48", "the body does not count"),
         ("fingerprint: { body: form, ignore: [/a] }", "3:62", "it has no effect"),
         ("methods: [POST, GET]", "3:36", "GET is a read"),
+        ("statuses: { release: [429, 201] }", "3:54", "`201` is a success"),
+        ("statuses: { release: [2xx] }", "3:49", "`2xx` is a success"),
+        ("statuses: { release: [202+retry-after] }", "3:49", "each retry of it is executed again"),
     ] {
         let found = warnings(route(policy));
         let matches =
@@ -55,10 +58,19 @@ fn what_is_fine_is_not_warned_about() {
         "on_unknown: forward, forward_key: Idempotency-Key",
         "fingerprint: { body: json, ignore: [/a] }",
         "statuses: { release: [4xx, 5xx] }",
+        "statuses: { release: [300], unknown: [2xx] }",
         "mismatch_status: 409",
     ] {
         assert_eq!(warnings(route(policy)), [""; 0], "{policy}");
     }
+}
+
+#[test]
+fn a_success_that_a_route_takes_back_is_not_warned_about() {
+    let found = warnings(with(
+        "defaults: { statuses: { release: [202] } }\nroutes: [{ path: /a, statuses: { unknown: [202] } }]",
+    ));
+    assert_eq!(found, [""; 0]);
 }
 
 #[test]

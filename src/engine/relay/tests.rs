@@ -5,7 +5,7 @@ use crate::engine::capacity::Gauge;
 
 fn relay(length: Option<u64>, keep_up_to: u64) -> (Arc<Relay>, Gauge) {
     let memory = Gauge::default();
-    (Relay::new(length, keep_up_to, memory.take(0)), memory)
+    (Relay::new(length, Bounds { body: keep_up_to, memory: u64::MAX }, memory.take(0)), memory)
 }
 
 /// All that a follower can read now.
@@ -102,6 +102,20 @@ async fn beyond_what_is_kept_memory_is_bounded_and_nobody_can_join() {
     pushing.await.unwrap();
     assert!(relay.follow().is_none());
     assert_eq!(relay.collect(), None);
+}
+
+#[tokio::test]
+async fn without_memory_a_body_goes_through_and_is_not_kept() {
+    let memory = Gauge::default();
+    let relay = Relay::new(None, Bounds { body: 1 << 20, memory: 8 }, memory.take(0));
+    let mut follower = relay.follow().unwrap();
+    relay.push("12345".into()).await;
+    assert_eq!(relay.collect().unwrap(), "12345");
+    relay.push("67890".into()).await;
+    assert_eq!(relay.collect(), None);
+    assert!(relay.follow().is_none());
+    assert_eq!(readable(&mut follower).await, b"1234567890");
+    assert_eq!(memory.taken(), 0);
 }
 
 #[tokio::test]

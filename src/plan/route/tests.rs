@@ -88,6 +88,15 @@ fn no_spelling_of_a_guarded_path_slips_past_its_guard() {
         "/v1/payments%00.html",
         "/x/..;/v1/payments",
         "/x/%252e%252e/v1/payments",
+        "/v1/payments//..",
+        "/v1/payments///..",
+        "/v1/x//../payments",
+        "/v1/payments/%2e/..",
+        "/v1//%2e%2e/payments",
+        "/v1\\\\..\\payments",
+        "/v1/payments/%5c..",
+        "/v1/payments/%2f..",
+        "/v1/payment%C5%BF",
     ] {
         assert!(["?", "POST /v1/payments"].contains(&found(&router, "", path).as_str()), "{path} slips past");
     }
@@ -135,7 +144,44 @@ fn path_parameters_have_their_values() {
 
 #[test]
 fn patterns_that_mean_nothing_are_refused() {
-    for pattern in ["", "orders", "/a/{id", "/a/x{id}", "/a/{}", "/a/{*rest}/b", "/a/{x}/{x}", "/a?b", "/a/{i-d}"] {
+    for pattern in [
+        "",
+        "orders",
+        "/a/{id",
+        "/a/x{id}",
+        "/a/{}",
+        "/a/{*rest}/b",
+        "/a/{x}/{x}",
+        "/a?b",
+        "/a/{i-d}",
+        "/a/../b",
+        "/a//b",
+        "/./a",
+        "/a\\b",
+    ] {
         assert!(Pattern::parse(pattern).is_err(), "{pattern}");
+    }
+}
+
+#[test]
+fn a_pattern_means_what_its_requests_spell() {
+    for (pattern, path) in [
+        ("/café", "/caf%C3%A9"),
+        ("/café", "/caf%c3%a9"),
+        ("/caf%C3%A9", "/caf\u{e9}"),
+        ("/a b", "/a%20b"),
+        ("/a%20b", "/a%20b"),
+    ] {
+        let route = format!("POST {pattern}");
+        assert_eq!(found(&router(&[&route]), "", path), route, "{pattern} {path}");
+    }
+    for (pattern, path) in [
+        ("/a%20b", "/a%2520b"),
+        ("/a%3Ab", "/a:b"),
+        ("/caf%C3%A9", "/caf%C3%89"),
+        ("/café", "/CAF%C3%89"),
+        ("/o%2fx", "/o/x"),
+    ] {
+        assert_eq!(found(&router(&[&format!("POST {pattern}")]), "", path), "?", "{pattern} {path}");
     }
 }

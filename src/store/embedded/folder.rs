@@ -2,11 +2,22 @@
 //!
 //! The lock is the kernel's, on a file that stays: it ends with the process,
 //! however that ends, so there is no stale lock to remove by hand.
+//!
+//! The folder remembers that records were made in it, so that their loss is
+//! never read as a fresh start: every key would be new again. What a first
+//! start makes gets its name when it is whole, and is remembered after that:
+//!
+//! ```text
+//! records.redb.new ──sync, rename──▶ records.redb ──sync──▶ records.made
+//! ```
+//!
+//! A start that dies anywhere on the way leaves a folder that can be opened.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::OpenError;
@@ -15,6 +26,12 @@ use super::OpenError;
 const LOCK_FILE: &str = "onceward.lock";
 /// The records.
 const RECORDS_FILE: &str = "records.redb";
+/// The records while a first start makes them.
+const NEW_RECORDS_FILE: &str = "records.redb.new";
+/// Stands where records were made once.
+const MADE_FILE: &str = "records.made";
+/// What it tells whoever looks into it.
+const MADE_TEXT: &str = "records.redb was made in this folder. Onceward does not start without it.\n";
 /// How often a taken lock is tried again while waiting for it.
 const TRY_AGAIN: Duration = Duration::from_millis(50);
 
@@ -23,11 +40,14 @@ const TRY_AGAIN: Duration = Duration::from_millis(50);
 pub(super) struct Folder {
     path: PathBuf,
     _lock: File,
+    /// Whether there are no records yet, and never were.
+    is_new: AtomicBool,
 }
 
 impl Folder {
     /// Takes the folder, making it if need be. One that is held by another
-    /// process is refused, at once or after `takeover`.
+    /// process is refused, at once or after `takeover`; one that has lost its
+    /// records is refused always.
     pub(super) fn take(path: &Path, takeover: Option<Duration>) -> Result<Self, OpenError> {
         let unusable = |source| OpenError::Unusable { path: path.to_owned(), source };
         make(path)?;
@@ -50,21 +70,68 @@ impl Folder {
             std::thread::park_timeout(left.min(TRY_AGAIN));
         }
         name_holder(&mut lock).map_err(unusable)?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        let records = length(&path.join(RECORDS_FILE)).map_err(unusable)?;
+        let made = path.join(MADE_FILE).try_exists().map_err(unusable)?;
+        let is_new = AtomicBool::new(match (made, records) {
+            (_, Some(1..)) => false,
+            (false, None | Some(0)) => true,
+            (true, None) => return Err(OpenError::Lost { path: path.to_owned(), found: "gone" }),
+            (true, Some(0)) => return Err(OpenError::Lost { path: path.to_owned(), found: "empty" }),
+        });
+        Ok(Self { path: path.to_owned(), _lock: lock, is_new })
     }
 
-    /// Opens the file of the records, making it if need be.
+    /// Opens the file of the records. It is made only where there never was
+    /// one: this is called again after a failure, when it has to be there.
     pub(super) fn records(&self) -> io::Result<File> {
-        let file = private_file(&self.path.join(RECORDS_FILE))?;
-        // A new file is only there after a power cut if its folder was synced.
-        File::open(&self.path)?.sync_all()?;
-        Ok(file)
+        if self.is_new.load(Ordering::SeqCst) {
+            let file = private_file(&self.path.join(NEW_RECORDS_FILE))?;
+            file.set_len(0)?;
+            return Ok(file);
+        }
+        let file = OpenOptions::new().read(true).write(true).open(self.path.join(RECORDS_FILE))?;
+        match file.metadata()?.len() {
+            0 => Err(io::Error::other(format!("{RECORDS_FILE} has become empty"))),
+            _ => Ok(file),
+        }
+    }
+
+    /// Remembers, durably, that there are records from now on. To be called
+    /// when they were opened, before anything is promised.
+    pub(super) fn remember(&self) -> io::Result<()> {
+        let folder = File::open(&self.path)?;
+        if self.is_new.load(Ordering::SeqCst) {
+            let (new, records) = (self.path.join(NEW_RECORDS_FILE), self.path.join(RECORDS_FILE));
+            // Whatever `sync` says about what is written later.
+            File::open(&new)?.sync_all()?;
+            std::fs::rename(new, records)?;
+            self.is_new.store(false, Ordering::SeqCst);
+        }
+        // A new name is only there after a power cut if its folder was synced.
+        folder.sync_all()?;
+        let made = self.path.join(MADE_FILE);
+        if made.try_exists()? {
+            return Ok(());
+        }
+        let mut made = private_file(&made)?;
+        made.write_all(MADE_TEXT.as_bytes())?;
+        made.sync_all()?;
+        folder.sync_all()
     }
 }
 
 /// Responses and keys are nobody else's business on this machine.
 fn private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// How long a file is; `None` if it is not there.
+fn length(path: &Path) -> io::Result<Option<u64>> {
+    match std::fs::metadata(path) {
+        Ok(found) => Ok(Some(found.len())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn make(path: &Path) -> Result<(), OpenError> {

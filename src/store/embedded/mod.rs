@@ -72,9 +72,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The operating system refused.
-    #[error(
-        "the folder {path} cannot be used: {source}; this user must be able to write there, and the disk needs room"
-    )]
+    #[error("the folder {path} cannot be used; this user must be able to write there, and the disk needs room")]
     Unusable {
         /// The folder.
         path: PathBuf,
@@ -99,6 +97,17 @@ pub enum OpenError {
         /// How long it was waited for.
         waited: Duration,
     },
+    /// It held records, and holds none.
+    #[error(
+        "the folder {path} held records, and its records.redb is {found} now. Put the file back; or, to accept that \
+         all keys are new again and retries of earlier requests are executed again, remove the whole folder"
+    )]
+    Lost {
+        /// The folder.
+        path: PathBuf,
+        /// How the file was found.
+        found: &'static str,
+    },
     /// Another release wrote it.
     #[error(
         "the records in {path} have layout {found}, which this release cannot read; run the release that wrote them"
@@ -122,7 +131,7 @@ pub enum OpenError {
         reason: String,
     },
     /// The thread could not be started.
-    #[error("the store's thread cannot be started: {source}")]
+    #[error("the store's thread cannot be started")]
     NoThread {
         /// What the operating system said.
         source: std::io::Error,
@@ -164,9 +173,11 @@ impl EmbeddedStore {
     /// [`OpenError`], written for an operator.
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let Options { path, sync, takeover, clock, boot } = options;
-        let folder = Folder::take(&path, takeover)?;
-        let opener: Opener = Box::new(move || file_backend(folder.records()?));
-        Self::start(opener, &path, sync, clock, boot)
+        let folder = Arc::new(Folder::take(&path, takeover)?);
+        let held = Arc::clone(&folder);
+        let opener: Opener = Box::new(move || file_backend(held.records()?));
+        let remember = || folder.remember().map_err(|source| OpenError::Unusable { path: path.clone(), source });
+        Self::start(opener, &path, sync, clock, boot, remember)
     }
 
     /// The same over any storage that redb can use, called anew for each time
@@ -180,13 +191,22 @@ impl EmbeddedStore {
         clock: Arc<dyn Clock>,
         boot: BootId,
     ) -> Result<Self, OpenError> {
-        Self::start(Box::new(storage), Path::new("(storage)"), sync, clock, boot)
+        Self::start(Box::new(storage), Path::new("(storage)"), sync, clock, boot, || Ok(()))
     }
 
-    fn start(opener: Opener, path: &Path, sync: Sync, clock: Arc<dyn Clock>, boot: BootId) -> Result<Self, OpenError> {
+    /// `opened` is told when everything was loaded, before it is served.
+    fn start(
+        opener: Opener,
+        path: &Path,
+        sync: Sync,
+        clock: Arc<dyn Clock>,
+        boot: BootId,
+        opened: impl FnOnce() -> Result<(), OpenError>,
+    ) -> Result<Self, OpenError> {
         let tally = Arc::new(Tally::new(sync == Sync::Never));
         let source = Source { opener, tally: Arc::clone(&tally), clock, boot };
         let loaded = source.load().map_err(|error| explain(error, path))?;
+        opened()?;
         let shared = Arc::new(Shared {
             queue: Queue::new(),
             census: Mutex::default(),

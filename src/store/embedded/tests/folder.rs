@@ -1,11 +1,12 @@
-//! Promise: a folder belongs to one process at a time, and whoever cannot have
-//! it is told why.
+//! Promise: a folder belongs to one process at a time, whoever cannot have it
+//! is told why, and one that lost its records is not taken for a new one.
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::*;
 use crate::store::embedded::Options;
+use crate::store::embedded::folder::Folder;
 
 fn open_folder(path: &Path, takeover: Option<Duration>, run: u8) -> Result<EmbeddedStore, OpenError> {
     let options = Options { path: path.to_owned(), sync: Sync::Group, takeover, clock: clock(), boot: boot(run) };
@@ -48,6 +49,7 @@ async fn folders_are_made_and_are_private() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o077;
     assert_eq!(mode(&path), 0);
     assert_eq!(mode(&path.join("records.redb")), 0);
+    assert_eq!(mode(&path.join("records.made")), 0);
     assert!(is_replayed(&open_folder(&path, None, 2).unwrap(), "k").await);
 }
 
@@ -61,4 +63,93 @@ fn what_is_no_usable_folder_is_named() {
     let error = open_folder(Path::new("/proc/onceward"), None, 1).unwrap_err();
     assert!(matches!(&error, OpenError::Unusable { .. }), "{error}");
     assert!(error.to_string().contains("/proc/onceward"), "{error}");
+}
+
+#[test]
+fn what_the_system_said_is_told_once() {
+    let path = std::path::PathBuf::from("/data");
+    let source = || std::io::Error::other("the system's own words");
+    for error in [OpenError::Unusable { path, source: source() }, OpenError::NoThread { source: source() }] {
+        let told = format!("{:#}", anyhow::Error::from(error));
+        assert_eq!(told.matches("the system's own words").count(), 1, "{told}");
+    }
+}
+
+/// A folder that held the record of `k`, closed.
+async fn used(path: &Path) {
+    let store = open_folder(path, None, 1).unwrap();
+    complete(&store, "k").await;
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn lost_records_are_not_read_as_a_fresh_start() {
+    for (found, lose) in [
+        ("gone", (|records| std::fs::remove_file(records)) as fn(&Path) -> std::io::Result<()>),
+        ("empty", |records| std::fs::write(records, "")),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        used(folder.path()).await;
+        let records = folder.path().join("records.redb");
+        let kept = std::fs::read(&records).unwrap();
+        lose(&records).unwrap();
+        for run in 2..4 {
+            let error = open_folder(folder.path(), None, run).unwrap_err();
+            assert!(matches!(&error, OpenError::Lost { .. }), "{error}");
+            let told = error.to_string();
+            for words in [found, "Put the file back", "executed again", "remove the whole folder"] {
+                assert!(told.contains(words), "{words}: {told}");
+            }
+        }
+        std::fs::write(&records, kept).unwrap();
+        assert!(is_replayed(&open_folder(folder.path(), None, 4).unwrap(), "k").await);
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        grant(&open_folder(folder.path(), None, 5).unwrap(), ask("k", 3)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_folder_of_an_earlier_release_is_opened_and_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    used(folder.path()).await;
+    std::fs::remove_file(folder.path().join("records.made")).unwrap();
+    let store = open_folder(folder.path(), None, 2).unwrap();
+    assert!(is_replayed(&store, "k").await);
+    drop(store);
+    std::fs::write(folder.path().join("records.redb"), "").unwrap();
+    assert!(matches!(open_folder(folder.path(), None, 3), Err(OpenError::Lost { .. })));
+}
+
+/// Whatever a first start leaves behind that died before anything was promised.
+#[tokio::test]
+async fn a_first_start_that_died_is_begun_again() {
+    let leftovers: [&[(&str, &[u8])]; 4] = [
+        &[("onceward.lock", b"")],
+        &[("onceward.lock", b"process 1\n"), ("records.redb", b"")],
+        &[("onceward.lock", b"process 1\n"), ("records.redb.new", b"")],
+        &[("onceward.lock", b"process 1\n"), ("records.redb.new", &[0; 10_000])],
+    ];
+    for files in leftovers {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            std::fs::write(folder.path().join(name), content).unwrap();
+        }
+        used(folder.path()).await;
+        assert!(!folder.path().join("records.redb.new").exists());
+        assert!(is_replayed(&open_folder(folder.path(), None, 2).unwrap(), "k").await);
+    }
+}
+
+#[test]
+fn records_that_vanish_under_a_running_store_are_not_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = folder.path().join("records.redb");
+    drop(open_folder(folder.path(), None, 1).unwrap());
+    let held = Folder::take(folder.path(), None).unwrap();
+    assert!(held.records().is_ok());
+    std::fs::write(&records, "").unwrap();
+    assert!(held.records().is_err());
+    std::fs::remove_file(&records).unwrap();
+    assert!(held.records().is_err());
+    assert!(!records.exists());
 }
