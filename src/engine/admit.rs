@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::answer::{Answer, AnswerBody, Met, Outcome, Reason, Refused};
+use super::answer::{Answer, AnswerBody, Bypass, Met, Outcome, Reason, Refused};
 use super::capacity::Ticket;
 use super::claim::{Claim, LateClaim};
 use super::request::{Candidate, Guarded};
@@ -26,12 +26,13 @@ impl Engine {
     /// The store decides: this request goes to the destination, or it is
     /// answered from what the record says, or it waits for the attempt that is
     /// running and asks again.
-    pub(super) async fn admit(&self, mut request: Box<Guarded>, mut client: Client) {
+    pub(super) async fn admit(&self, request: Box<Guarded>, mut client: Client) {
         let candidate = match self.candidate(&request).await {
             Ok(candidate) => candidate,
             Err(error) => {
                 let present = request.present.clone();
-                return client.tell(self.store_failed(&error, &mut request, &present, None));
+                let seat = self.flights.sit(present.identity.record_id(), request.presented.fingerprint.digest);
+                return client.tell(self.store_failed(&error, request, &present, seat));
             }
         };
         let id = candidate.identity.record_id();
@@ -44,13 +45,19 @@ impl Engine {
                 break refused(Reason::Overloaded);
             };
             seat.look();
-            let running = match self.ask(&mut request, &candidate, &seat).await {
+            let running = match self.ask(&request, &candidate).await {
                 Asked::Granted(claim) => {
                     seat.begin();
                     return self.attempt(request, candidate, claim, seat, client, permit).await;
                 }
                 Asked::Running(running) => running,
                 Asked::Told(answer) => break answer,
+                Asked::Failed(error) => {
+                    if succeeding {
+                        seat.settle();
+                    }
+                    return client.tell(self.store_failed(&error, request, &candidate, seat));
+                }
             };
             // A waiter is on its way to nowhere: it does not count as in flight.
             drop(permit);
@@ -103,13 +110,12 @@ impl Engine {
     }
 
     /// Asks the store for the claim.
-    async fn ask(&self, request: &mut Guarded, candidate: &Candidate, seat: &Seat) -> Asked {
+    async fn ask(&self, request: &Guarded, candidate: &Candidate) -> Asked {
         let id = candidate.identity.record_id();
         let (token, attempt_id) = match (entropy::attempt_token(), entropy::attempt_id()) {
             (Ok(token), Ok(attempt_id)) => (token, attempt_id),
             (Err(error), _) | (_, Err(error)) => {
-                let error = StoreError::Unavailable(error.to_string());
-                return Asked::Told(self.store_failed(&error, request, candidate, Some(seat)));
+                return Asked::Failed(StoreError::Unavailable(error.to_string()));
             }
         };
         let (started, asked_at) = (Instant::now(), self.clock.boottime());
@@ -138,7 +144,7 @@ impl Engine {
                 if matches!(error, StoreError::Unclear(_)) {
                     self.release_unclear(LateClaim { id, token }, error.clone());
                 }
-                Asked::Told(self.store_failed(&error, request, candidate, Some(seat)))
+                Asked::Failed(error)
             }
         }
     }
@@ -230,28 +236,26 @@ impl Engine {
     }
 
     /// What a caller is told when the store cannot be asked. `bypass` is only
-    /// for a key that this node itself is not busy with.
-    fn store_failed(
-        &self,
-        error: &StoreError,
-        request: &mut Guarded,
-        candidate: &Candidate,
-        seat: Option<&Seat>,
-    ) -> Answer {
+    /// for a key that has no record as far as anybody knows, and that this node
+    /// is not busy with.
+    fn store_failed(&self, error: &StoreError, mut request: Box<Guarded>, candidate: &Candidate, seat: Seat) -> Answer {
         self.metrics.store_errors("claim");
         tracing::error!(%error, route = %request.route.name, "the store did not decide a claim");
-        match error {
-            StoreError::Corrupt => refused(Reason::RecordCorrupt),
-            StoreError::Unavailable(_) | StoreError::Unclear(_) | StoreError::Full => {
-                let busy = seat.is_some_and(Seat::is_running);
-                match request.route.policy.on_store_error {
-                    OnStoreError::Bypass if !busy && !matches!(error, StoreError::Full) => {
-                        Answer::Bypass(Box::new(request.take_outbound(candidate)))
-                    }
-                    OnStoreError::Bypass | OnStoreError::Reject => refused(Reason::StoreUnavailable),
-                }
+        let may_bypass = match error {
+            StoreError::Corrupt => return refused(Reason::RecordCorrupt),
+            StoreError::Unavailable(_) | StoreError::Unclear(_) => {
+                request.route.policy.on_store_error == OnStoreError::Bypass
             }
+            StoreError::Full => false,
+        };
+        if may_bypass
+            && !self.store.may_hold(candidate.identity.record_id())
+            && let Some(busy) = seat.begin_alone()
+        {
+            let request = request.take_outbound(candidate);
+            return Answer::Bypass(Box::new(Bypass { request, busy }));
         }
+        refused(Reason::StoreUnavailable)
     }
 }
 
@@ -263,6 +267,8 @@ enum Asked {
     Running(Running),
     /// There is an answer.
     Told(Answer),
+    /// The store did not decide.
+    Failed(StoreError),
 }
 
 /// Why a waiter woke.

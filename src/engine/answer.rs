@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
 use super::relay::Follower;
+use super::waiter::Busy;
 use crate::destination::Outbound;
 use crate::model::key::RecordId;
 use crate::model::record::StateName;
@@ -19,7 +20,16 @@ pub enum Answer {
     Refused(Refused),
     /// The store cannot be asked and the route says to pass the request on
     /// unguarded: this one.
-    Bypass(Box<Outbound>),
+    Bypass(Box<Bypass>),
+}
+
+/// A request that goes out unguarded.
+#[derive(Debug)]
+pub struct Bypass {
+    /// The request.
+    pub request: Outbound,
+    /// Held while it is on its way.
+    pub busy: Busy,
 }
 
 /// An answer of the destination.

@@ -180,14 +180,21 @@ impl Seat {
         self.flights.map().get(&self.id).map_or(0, |flight| flight.seats.saturating_sub(1))
     }
 
-    /// Whether an attempt of this node holds the record.
-    pub(super) fn is_running(&self) -> bool {
-        self.stage.borrow().holder.is_some()
-    }
-
     /// Says that an attempt of this node holds the record now.
     pub(super) fn begin(&self) {
         self.stage.send_modify(|stage| stage.holder = Some(self.asked));
+    }
+
+    /// Says that this node is busy with the key where no store can be asked,
+    /// unless it is already.
+    pub(super) fn begin_alone(self) -> Option<Busy> {
+        let asked = self.asked;
+        let begun = self.stage.send_if_modified(|stage| {
+            let is_free = stage.holder.is_none();
+            stage.holder = stage.holder.or(Some(asked));
+            is_free
+        });
+        begun.then_some(Busy(self))
     }
 
     /// Says that the attempt's response is streaming and can be joined.
@@ -253,6 +260,16 @@ impl Seat {
         let began = self.began;
         // The sender lives as long as this seat: this cannot fail.
         let _ = self.seen.wait_for(|stage| stage.epoch != began).await;
+    }
+}
+
+/// This node is busy with a key that has no record.
+#[derive(Debug)]
+pub struct Busy(Seat);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.settle();
     }
 }
 

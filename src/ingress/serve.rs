@@ -15,7 +15,7 @@ use super::problem::{Code, Problem, key_missing, shutting_down, unknown};
 use super::{Ingress, Peer, forward, respond};
 use crate::destination::headers::{is_plainly_framed, settle_length};
 use crate::engine::Told;
-use crate::engine::answer::{Answer, Met, Outcome};
+use crate::engine::answer::{Answer, Bypass, Met, Outcome};
 use crate::engine::request::{Forward, Guarded};
 use crate::model::fingerprint::RequestHead;
 use crate::plan::Plan;
@@ -179,9 +179,12 @@ impl Ingress {
                 Ok(respond::relayed(*answer))
             }
             Answer::Refused(refused) => Err(Problem::refused(&refused, route.policy.mismatch_status)),
-            Answer::Bypass(request) => {
+            Answer::Bypass(bypass) => {
                 noted.outcome = Some(Outcome::Bypassed);
-                let mut response = self.carry(*request, &route.destination).await.map_err(bypassed)?;
+                let Bypass { request, busy } = *bypass;
+                let carried = self.carry(request, &route.destination).await;
+                drop(busy);
+                let mut response = carried.map_err(bypassed)?;
                 respond::mark(&mut response, Outcome::Bypassed);
                 Ok(response)
             }

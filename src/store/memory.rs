@@ -163,6 +163,10 @@ impl Store for MemoryStore {
         })
     }
 
+    fn may_hold(&self, id: RecordId) -> bool {
+        self.rows().by_id.contains_key(&id)
+    }
+
     fn term(&self, _lease: Duration) -> Term {
         Term::Process(self.boot)
     }

@@ -60,6 +60,10 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The record as it stands, if there is one.
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>>;
 
+    /// Whether there may be a record of that id, as far as the store can tell
+    /// while it cannot be asked. `false` is a promise.
+    fn may_hold(&self, id: RecordId) -> bool;
+
     /// The term of a claim made in this store now, for a lease of that length.
     fn term(&self, lease: std::time::Duration) -> Term;
 

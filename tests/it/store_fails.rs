@@ -64,6 +64,21 @@ async fn a_route_can_choose_to_go_unguarded() {
     assert_eq!((bypassed.status, bypassed.outcome()), (201, "bypassed"));
     assert!(!bypassed.has("onceward-expires"));
     assert_eq!(destination.executions(), executed + 1);
+    // … but not with a key that has a record, whatever comes with it.
+    for retry in [pay("k-0"), pay("k-0").json(r#"{"amount":999}"#)] {
+        proxy.send(&retry).await.is_problem(503, "store-unavailable");
+    }
+    assert_eq!(destination.executions(), executed + 1);
+}
+
+#[tokio::test]
+async fn a_full_disk_heals_when_records_are_over() {
+    let (proxy, destination) = before_a_full_disk(Config::new().defaults("retention: 1s")).await;
+    let (executed, _) = until_it_fails(&proxy).await;
+    eventually("the store works again", async || {
+        proxy.send(&pay("new")).await.status == 201 && destination.executions() == executed + 1
+    })
+    .await;
 }
 
 #[tokio::test]

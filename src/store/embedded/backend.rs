@@ -116,6 +116,11 @@ pub(super) enum Fault {
          will not write again before that"
     )]
     Sync(String),
+    /// The file has lost its name.
+    #[error(
+        "the file of the records was moved, removed or replaced under this process. Put it back and restart the process"
+    )]
+    Gone,
     /// The file is not what was written, or the engine broke down over it.
     #[error("the stored data is damaged or the engine failed: {0}. Restart the process, which checks the whole file")]
     Broken(String),
@@ -137,7 +142,7 @@ impl Fault {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Fault::Io(_) => true,
-            Fault::Sync(_) | Fault::Broken(_) => false,
+            Fault::Sync(_) | Fault::Gone | Fault::Broken(_) => false,
         }
     }
 }

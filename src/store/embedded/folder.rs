@@ -15,9 +15,9 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::OpenError;
@@ -42,6 +42,8 @@ pub(super) struct Folder {
     _lock: File,
     /// Whether there are no records yet, and never were.
     is_new: AtomicBool,
+    /// Of the file that was opened last.
+    inode: AtomicU64,
 }
 
 impl Folder {
@@ -78,22 +80,35 @@ impl Folder {
             (true, None) => return Err(OpenError::Lost { path: path.to_owned(), found: "gone" }),
             (true, Some(0)) => return Err(OpenError::Lost { path: path.to_owned(), found: "empty" }),
         });
-        Ok(Self { path: path.to_owned(), _lock: lock, is_new })
+        Ok(Self { path: path.to_owned(), _lock: lock, is_new, inode: AtomicU64::new(0) })
     }
 
     /// Opens the file of the records. It is made only where there never was
     /// one: this is called again after a failure, when it has to be there.
     pub(super) fn records(&self) -> io::Result<File> {
-        if self.is_new.load(Ordering::SeqCst) {
+        let file = if self.is_new.load(Ordering::SeqCst) {
             let file = private_file(&self.path.join(NEW_RECORDS_FILE))?;
             file.set_len(0)?;
-            return Ok(file);
+            file
+        } else {
+            OpenOptions::new().read(true).write(true).open(self.path.join(RECORDS_FILE))?
+        };
+        // The folder's lock can be deleted under us; this one cannot without
+        // the records.
+        file.try_lock().map_err(|_| io::Error::other(format!("{RECORDS_FILE} is in use by another process")))?;
+        let found = file.metadata()?;
+        if found.len() == 0 && !self.is_new.load(Ordering::SeqCst) {
+            return Err(io::Error::other(format!("{RECORDS_FILE} has become empty")));
         }
-        let file = OpenOptions::new().read(true).write(true).open(self.path.join(RECORDS_FILE))?;
-        match file.metadata()?.len() {
-            0 => Err(io::Error::other(format!("{RECORDS_FILE} has become empty"))),
-            _ => Ok(file),
-        }
+        self.inode.store(found.ino(), Ordering::SeqCst);
+        Ok(file)
+    }
+
+    /// Whether the opened file still is the one that has its name: another
+    /// process would not find what is written to it any more.
+    pub(super) fn is_there(&self) -> bool {
+        let found = std::fs::metadata(self.path.join(RECORDS_FILE));
+        found.is_ok_and(|found| found.ino() == self.inode.load(Ordering::SeqCst))
     }
 
     /// Remembers, durably, that there are records from now on. To be called

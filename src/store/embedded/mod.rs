@@ -35,9 +35,10 @@ use tokio::sync::{oneshot, watch};
 
 use self::backend::{Tally, file_backend, guarded};
 use self::folder::Folder;
+use self::index::Index;
 use self::queue::{Op, Queue, Reply};
 use self::tables::LoadError;
-use self::writer::{Opener, Source, Writer, lock};
+use self::writer::{IsThere, Opener, Source, Writer, lock};
 use super::census::Census;
 use super::{Counts, Health, LineageUse, Settled, Store, StoreError, StoreFuture};
 use crate::clock::Clock;
@@ -142,6 +143,7 @@ pub enum OpenError {
 #[derive(Debug)]
 struct Shared {
     queue: Queue,
+    index: Mutex<Index>,
     census: Mutex<Census>,
     health: watch::Sender<Health>,
     rows: AtomicU64,
@@ -176,8 +178,10 @@ impl EmbeddedStore {
         let folder = Arc::new(Folder::take(&path, takeover)?);
         let held = Arc::clone(&folder);
         let opener: Opener = Box::new(move || file_backend(held.records()?));
+        let watched = Arc::clone(&folder);
+        let is_there: IsThere = Box::new(move || watched.is_there());
         let remember = || folder.remember().map_err(|source| OpenError::Unusable { path: path.clone(), source });
-        Self::start(opener, &path, sync, clock, boot, remember)
+        Self::start(opener, is_there, &path, sync, clock, boot, remember)
     }
 
     /// The same over any storage that redb can use, called anew for each time
@@ -191,12 +195,13 @@ impl EmbeddedStore {
         clock: Arc<dyn Clock>,
         boot: BootId,
     ) -> Result<Self, OpenError> {
-        Self::start(Box::new(storage), Path::new("(storage)"), sync, clock, boot, || Ok(()))
+        Self::start(Box::new(storage), Box::new(|| true), Path::new("(storage)"), sync, clock, boot, || Ok(()))
     }
 
     /// `opened` is told when everything was loaded, before it is served.
     fn start(
         opener: Opener,
+        is_there: IsThere,
         path: &Path,
         sync: Sync,
         clock: Arc<dyn Clock>,
@@ -204,11 +209,12 @@ impl EmbeddedStore {
         opened: impl FnOnce() -> Result<(), OpenError>,
     ) -> Result<Self, OpenError> {
         let tally = Arc::new(Tally::new(sync == Sync::Never));
-        let source = Source { opener, tally: Arc::clone(&tally), clock, boot };
+        let source = Source { opener, is_there, tally: Arc::clone(&tally), clock, boot };
         let loaded = source.load().map_err(|error| explain(error, path))?;
         opened()?;
         let shared = Arc::new(Shared {
             queue: Queue::new(),
+            index: Mutex::default(),
             census: Mutex::default(),
             health: watch::Sender::new(Health::Ready),
             rows: AtomicU64::new(0),
@@ -293,6 +299,11 @@ impl Store for EmbeddedStore {
 
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {
         self.ask(move |reply| Op::Read(id, reply))
+    }
+
+    /// After a failure this is what was there before it.
+    fn may_hold(&self, id: RecordId) -> bool {
+        lock(&self.shared.index).place(id).is_some()
     }
 
     /// The folder admits one process, so its claims last as long as it does.

@@ -37,7 +37,7 @@ type Mark = [u8; 21];
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const PROBE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("probe");
 /// How much a probe writes: more than the free pages a full disk leaves behind.
-const PROBE_BYTES: usize = 256 << 10;
+const PROBE_BYTES: usize = 16 << 10;
 const ROWS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("rows");
 const INDEX: TableDefinition<'_, u64, &Mark> = TableDefinition::new("index");
 const DUE: TableDefinition<'_, (u64, u64), &Mark> = TableDefinition::new("due");

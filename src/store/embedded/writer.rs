@@ -43,6 +43,9 @@ const SWEEP_ALONG: usize = 16;
 const SWEEP_ALONE: usize = 256;
 /// When nothing but reading is asked, how often such a commit comes between.
 const SWEEP_EVERY: Duration = Duration::from_millis(20);
+/// How many overdue rows a commit sweeps at first while the disk has no room:
+/// it needs some pages before it frees others.
+const SWEEP_ON_A_FULL_DISK: usize = 4;
 /// How often an idle writer looks at the clock.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -57,6 +60,9 @@ const DISOWN_SLICE: usize = 1_000;
 /// Opens the storage anew. It keeps the folder's lock for as long as it lives.
 pub(super) type Opener = Box<dyn Fn() -> std::io::Result<Box<dyn redb::StorageBackend>> + Send>;
 
+/// Whether the storage still is where another process would look for it.
+pub(super) type IsThere = Box<dyn Fn() -> bool + Send>;
+
 /// A file up to this size is checked page by page at every start, which takes
 /// a second or two. A larger one is checked only if it was not closed: its
 /// index carries checksums of its own, and so does every row.
@@ -65,6 +71,7 @@ const CHECK_EVERYTHING_UP_TO: u64 = 2 << 30;
 /// Where the records come from, and on whose behalf.
 pub(super) struct Source {
     pub(super) opener: Opener,
+    pub(super) is_there: IsThere,
     pub(super) tally: Arc<Tally>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) boot: BootId,
@@ -83,11 +90,25 @@ impl Source {
         Ok(loaded)
     }
 
-    /// Loads everything after a failure, and makes sure that it can be written.
+    /// Loads everything after a failure, clears away what is over, which makes
+    /// room on a full disk, and makes sure that it can be written.
     fn load_again(&self) -> Result<Loaded, LoadError> {
-        let loaded = self.load()?;
+        let mut loaded = self.load()?;
+        guarded(|| self.sweep(&mut loaded)).map_err(|fault| LoadError::Damaged(fault.to_string()))??;
         guarded(|| loaded.tables.probe()).map_err(|fault| LoadError::Damaged(fault.to_string()))??;
         Ok(loaded)
+    }
+
+    fn sweep(&self, loaded: &mut Loaded) -> Result<(), redb::Error> {
+        let now = self.clock.now();
+        let mut slice = SWEEP_ON_A_FULL_DISK;
+        while loaded.first_due.is_some_and(|due| due <= now) {
+            let committed = loaded.tables.commit(&[], slice, now)?;
+            slice = SWEEP_ALONE.min(slice * 2);
+            take_in(&[], &committed, &mut loaded.index, &mut loaded.census);
+            loaded.first_due = committed.first_due;
+        }
+        Ok(())
     }
 
     /// An earlier run's claims have no owner: nobody will ever say how they
@@ -149,27 +170,28 @@ pub(super) struct Writer {
     limit: BatchLimit,
     /// `None` while out of order.
     tables: Option<Tables>,
-    index: Index,
     first_due: Option<Timestamp>,
     /// When rows were last swept.
     swept: Instant,
+    /// When it was last looked whether the file is still there.
+    looked_at: Instant,
 }
 
 impl Writer {
     pub(super) fn new(source: Source, shared: Arc<Shared>, sync_each: bool, loaded: Loaded) -> Self {
         let limit = BatchLimit { ops: if sync_each { 1 } else { BATCH_OPS }, bytes: BATCH_BYTES };
-        let (index, swept) = (Index::default(), Instant::now());
-        let mut writer = Self { source, shared, limit, tables: None, index, first_due: None, swept };
+        let now = Instant::now();
+        let mut writer = Self { source, shared, limit, tables: None, first_due: None, swept: now, looked_at: now };
         writer.settle_in(loaded);
         writer
     }
 
     fn settle_in(&mut self, loaded: Loaded) {
-        self.index = loaded.index;
+        self.shared.count_rows(loaded.index.rows());
+        *lock(&self.shared.index) = loaded.index;
         self.first_due = loaded.first_due;
         self.tables = Some(loaded.tables);
         *lock(&self.shared.census) = loaded.census;
-        self.shared.count_rows(self.index.rows());
     }
 
     /// Serves until the queue is closed; then makes everything durable.
@@ -189,11 +211,23 @@ impl Writer {
                 break;
             };
             last = ops.len();
-            if last > 0 || self.is_overdue() {
+            if self.is_gone() {
+                fault = Some(Fault::Gone);
+            } else if last > 0 || self.is_overdue() {
                 fault = guarded(|| self.serve(ops)).and_then(|served| served).err();
             }
         }
         self.finish()
+    }
+
+    /// Whether somebody has taken the file away. Looked at now and then: what is
+    /// written to a file without a name is lost with this process.
+    fn is_gone(&mut self) -> bool {
+        if self.looked_at.elapsed() < IDLE {
+            return false;
+        }
+        self.looked_at = Instant::now();
+        !(self.source.is_there)()
     }
 
     fn is_overdue(&self) -> bool {
@@ -208,11 +242,14 @@ impl Writer {
         let tally = &self.source.tally;
         let idle = ops.is_empty();
         let term = Term::Process(self.source.boot);
-        let mut batch = Batch::new(Ground { tables, index: &self.index, census: &self.shared.census, now, term });
-        for op in ops {
-            batch.take(op).map_err(|error| Fault::of(&error, tally))?;
-        }
-        let (changes, mut deferred) = batch.finish();
+        let (changes, mut deferred) = {
+            let index = lock(&self.shared.index);
+            let mut batch = Batch::new(Ground { tables, index: &index, census: &self.shared.census, now, term });
+            for op in ops {
+                batch.take(op).map_err(|error| Fault::of(&error, tally))?;
+            }
+            batch.finish()
+        };
         let sweep = if changes.is_empty() { SWEEP_ALONE } else { SWEEP_ALONG + 2 * changes.len() };
         if changes.is_empty() {
             deferred.into_iter().for_each(|answer| answer(Ok(())));
@@ -223,10 +260,12 @@ impl Writer {
         }
         match tables.commit(&changes, sweep, now) {
             Ok(committed) => {
-                take_in(&changes, &committed, &mut self.index, &mut lock(&self.shared.census));
+                let mut index = lock(&self.shared.index);
+                take_in(&changes, &committed, &mut index, &mut lock(&self.shared.census));
+                self.shared.count_rows(index.rows());
+                drop(index);
                 self.first_due = committed.first_due;
                 self.swept = Instant::now();
-                self.shared.count_rows(self.index.rows());
                 deferred.into_iter().for_each(|answer| answer(Ok(())));
                 Ok(())
             }
@@ -277,7 +316,6 @@ impl Writer {
     fn give_up_tables(&mut self) {
         let tables = self.tables.take();
         _ = guarded(|| drop(tables));
-        self.index = Index::default();
         self.first_due = None;
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
+use crate::store::Health;
 use crate::store::embedded::Options;
 use crate::store::embedded::folder::Folder;
 
@@ -23,6 +24,29 @@ async fn a_folder_in_use_is_refused_at_once() {
     let error = open_folder(folder.path(), Some(Duration::from_millis(20)), 2).unwrap_err();
     assert!(matches!(error, OpenError::StillInUse { .. }), "{error}");
     complete(&first, "still served").await;
+}
+
+#[tokio::test]
+async fn a_deleted_lock_file_does_not_open_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = open_folder(folder.path(), None, 1).unwrap();
+    std::fs::remove_file(folder.path().join("onceward.lock")).unwrap();
+    let error = open_folder(folder.path(), None, 2).unwrap_err();
+    assert!(matches!(&error, OpenError::Unusable { source, .. } if source.to_string().contains("in use")), "{error:?}");
+    complete(&first, "still served").await;
+}
+
+#[tokio::test]
+async fn records_that_are_taken_away_are_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_folder(folder.path(), None, 1).unwrap();
+    complete(&store, "k").await;
+    std::fs::remove_file(folder.path().join("records.redb")).unwrap();
+    let mut health = store.health();
+    health.wait_for(|health| matches!(health, Health::Failed(why) if why.contains("removed"))).await.unwrap();
+    assert!(matches!(store.claim(ask("new", 3)).await, Err(StoreError::Unavailable(_))));
+    assert!(store.may_hold(ask("k", 4).id()), "what it held is still known");
+    assert!(!store.may_hold(ask("never seen", 5).id()));
 }
 
 #[tokio::test]
