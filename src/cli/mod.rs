@@ -10,6 +10,8 @@ mod ledger;
 mod schema;
 mod serve;
 
+use std::fmt::Display;
+use std::io::{Write, stderr};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -87,12 +89,12 @@ pub fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             if let Some(usage) = error.downcast_ref::<Usage>() {
-                eprintln!("{usage}");
+                say(usage);
                 return ExitCode::from(WRONG_USAGE);
             }
             match error.downcast_ref::<Findings>() {
                 Some(findings) => tell(findings),
-                None => eprintln!("onceward: {error:#}"),
+                None => say(format_args!("onceward: {error:#}")),
             }
             ExitCode::FAILURE
         }
@@ -102,8 +104,13 @@ pub fn main() -> ExitCode {
 /// Writes findings, a line each.
 fn tell(findings: &Findings) {
     if !findings.is_empty() {
-        eprintln!("{findings}");
+        say(findings);
     }
+}
+
+/// Writes a line to standard error; if nobody takes it there is nobody to tell.
+fn say(line: impl Display) {
+    let _ = writeln!(stderr(), "{line}");
 }
 
 /// Whoever read our output has seen enough of it.

@@ -23,6 +23,7 @@ use crate::entropy;
 use crate::ingress::{Ingress, listener};
 use crate::model::record::BootId;
 use crate::orphans;
+use crate::plan::route::Route;
 use crate::plan::{AdminPlan, Plan, StorePlan};
 use crate::store::Store;
 use crate::store::embedded::{EmbeddedStore, Options};
@@ -182,6 +183,7 @@ impl Server {
         }
         let engine = &self.ingress.engine;
         orphans::check(&plan, engine.store.lineages(), engine.clock.now())?;
+        warn_of_moved_routes(&running, &plan);
         Ok(plan)
     }
 
@@ -218,6 +220,20 @@ impl Server {
         engine.store.close().await.context("the store did not close cleanly")?;
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+/// A route that guards another path than before still has its records, but the
+/// old path is open: a late retry there passes unguarded.
+fn warn_of_moved_routes(running: &Plan, next: &Plan) {
+    for old in running.router.routes() {
+        let is_moved = |new: &&Arc<Route>| {
+            let covers = old.methods.iter().all(|method| new.methods.contains(method));
+            new.name == old.name && (!new.pattern.equals(&old.pattern) || new.host != old.host || !covers)
+        };
+        if next.router.routes().iter().any(|new| is_moved(&new)) {
+            tracing::warn!(route = %old.name, "the route no longer guards all that it did; retries of earlier requests there pass unguarded");
+        }
     }
 }
 
