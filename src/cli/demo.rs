@@ -4,8 +4,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use super::Usage;
+use super::ledger::bind as bind_ledger;
 use crate::config;
-use crate::ledger::Ledger;
 use crate::telemetry::log;
 
 /// Run a practice API with the proxy in front of it, and print commands to paste
@@ -30,7 +30,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ran = runtime.block_on(async {
         let signals = super::serve::Signals::install()?;
-        let ledger = Ledger::bind(arguments.ledger).await?;
+        let ledger = bind_ledger(arguments.ledger).await?;
         let ledger_url = format!("http://{}", ledger.local_addr());
         let (listen, admin) = (arguments.listen.to_string(), arguments.admin.to_string());
         let loaded = config::zero(&ledger_url, Some(&listen), Some(&admin), Some(&folder), None);
