@@ -147,6 +147,13 @@ fn copy(head: &request::Parts) -> request::Parts {
     copied
 }
 
+/// Whether an `Upgrade` has HTTP/2 among its protocols. A tunnel of it would
+/// carry requests past every guard.
+fn is_http2(upgrade: &HeaderValue) -> bool {
+    let mut protocols = upgrade.as_bytes().split(|&byte| byte == b',');
+    protocols.any(|protocol| protocol.trim_ascii().to_ascii_lowercase().starts_with(b"h2"))
+}
+
 /// The client's side of a protocol upgrade (RFC 9110, section 7.8).
 struct Upgrade {
     protocol: HeaderValue,
@@ -156,9 +163,7 @@ struct Upgrade {
 impl Upgrade {
     fn asked_for(head: &mut request::Parts) -> Option<Self> {
         let protocol = head.headers.get(UPGRADE)?.clone();
-        // A tunnel of HTTP/2 would carry requests past every guard.
-        let is_h2c = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
-        if is_h2c || !nominated(&head.headers).contains(&UPGRADE) {
+        if is_http2(&protocol) || !nominated(&head.headers).contains(&UPGRADE) {
             return None;
         }
         let client = head.extensions.remove::<OnUpgrade>()?;
@@ -171,7 +176,8 @@ fn respond(
     upgrade: Option<Upgrade>,
     destination: &DestinationPlan,
 ) -> Result<Response<ClientBody>, Failure> {
-    if inbound.status == StatusCode::SWITCHING_PROTOCOLS && upgrade.is_none() {
+    let is_offered = upgrade.is_some() && !inbound.headers.get(UPGRADE).is_some_and(is_http2);
+    if inbound.status == StatusCode::SWITCHING_PROTOCOLS && !is_offered {
         return Err(Failure {
             cause: Cause::MaybeSent(DoubtReason::MalformedAnswer),
             unsent: None,

@@ -151,3 +151,50 @@ async fn an_idle_proxy_stops_at_once() {
     assert!(started.elapsed().as_secs() < 20, "it does not sit out its grace of 25 s");
     idle.is_closed().await;
 }
+
+#[tokio::test]
+async fn an_upload_that_ends_after_the_stop_began_is_not_sent() {
+    let destination = Destination::start().await;
+    let mut proxy = Proxy::before(&destination).await;
+    let whole = pay("k").header("Expect", "100-continue");
+    let mut uploads = [proxy.client().await, proxy.client().await];
+    for (client, upload) in uploads.iter_mut().zip([whole.clone(), whole.clone().chunked()]) {
+        client.send_bytes(&upload.head_bytes()).await;
+        assert_eq!(client.interim_head().await, 100, "its body is being read");
+    }
+    proxy.term();
+    proxy.logs("stopping").await;
+    let bodies = [whole.body_bytes().to_vec(), request::in_chunks(whole.body_bytes())];
+    for (client, body) in uploads.iter_mut().zip(bodies) {
+        client.send_bytes(&body).await;
+        client.answer().await.is_problem(503, "shutting-down");
+    }
+    assert_eq!(proxy.ends().await.code(), Some(0), "{}", proxy.log());
+    assert_eq!(destination.connections(), 0);
+    proxy.start_again().await;
+    proxy.send(&pay("k")).await.is_executed(201);
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_who_has_asked_nothing() {
+    // Nor for who has asked half.
+    let destination = Destination::start().await;
+    let mut proxy = Proxy::with(Config::new().top("shutdown_grace: 10s"), &destination).await;
+    let mut silent = proxy.client().await;
+    let mut half = proxy.client().await;
+    let mut half_again = proxy.client().await;
+    let head = pay("k").head_bytes();
+    half_again.ask(&pay("first")).await.is_executed(201);
+    for client in [&mut half, &mut half_again] {
+        client.send_bytes(&head[..head.len() / 2]).await;
+    }
+    for client in [&mut silent, &mut half, &mut half_again] {
+        assert!(client.hears_nothing_for_a_while().await);
+    }
+    let started = std::time::Instant::now();
+    proxy.term();
+    assert_eq!(proxy.ends().await.code(), Some(0), "{}", proxy.log());
+    assert!(started.elapsed().as_secs() < 5, "it does not sit out its grace of 10 s");
+    assert_eq!(destination.executions(), 1);
+}

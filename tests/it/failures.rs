@@ -53,8 +53,23 @@ async fn a_chunked_answer_that_breaks_off_is_no_answer() {
 }
 
 #[tokio::test]
+async fn a_short_answer_that_is_cut_at_once_never_begins() {
+    // Its client is told what nobody knows, not half of what may be known.
+    const ROUNDS: usize = 20;
+    let cut = reply(200).chunks(["abc", "def"]).half_body(Script::close());
+    let destination = Destination::that(move |_| cut.clone()).await;
+    let proxy = Proxy::before(&destination).await;
+    for round in 1..=ROUNDS {
+        let payment = pay(&format!("k-{round}"));
+        proxy.send(&payment).await.is_unknown(502);
+        proxy.send(&payment).await.is_unknown(409);
+        assert_eq!(destination.executions(), round);
+    }
+}
+
+#[tokio::test]
 async fn garbage_is_no_answer() {
-    let garbage: [&[u8]; 7] = [
+    let garbage: [&[u8]; 11] = [
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nx",
         b"SSH-2.0-OpenSSH_9.6\r\n",
         b"HTTP/1.1 abc No\r\n\r\n",
@@ -62,6 +77,12 @@ async fn garbage_is_no_answer() {
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n12345",
         b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n12345",
+        // A line that is no field may have been one.
+        b"HTTP/1.1 200 OK\r\nContent-Length 100\r\n\r\n12345",
+        b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nX-Broken\r\n\r\nok",
+        // What this reader would take for the body is not what was meant.
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     ];
     for bytes in garbage {
         ends_in_doubt(Config::new(), Script::bytes(bytes).then(Script::close()), 502).await;

@@ -69,6 +69,21 @@ async fn host_and_spelling_can_be_preserved() {
 }
 
 #[tokio::test]
+async fn a_preserved_host_keeps_its_spelling() {
+    // A signature over it would not hold otherwise.
+    let destination = Destination::start().await;
+    let proxy = Proxy::with(Config::new().destination("preserve_host: true"), &destination).await;
+    for path in ["/pay", "/passes"] {
+        for host in ["Api.TEST", "API.test:8080"] {
+            let answer = proxy.send(&pay(host).to(path).with("Host", host)).await;
+            assert_eq!(answer.status, 201, "{answer:#?}");
+            assert_eq!(destination.last().fields.all("host"), [host]);
+        }
+    }
+    assert_eq!(destination.executions(), 4);
+}
+
+#[tokio::test]
 async fn headers_of_the_connection_stay_on_the_connection() {
     let destination = Destination::start().await;
     let proxy = Proxy::before(&destination).await;
@@ -204,4 +219,64 @@ async fn no_second_request_hides_in_the_body_of_the_first() {
     assert_eq!(proxy.send(&get("/last")).await.status, 201);
     assert_eq!(destination.last().target, "/last");
     assert!(destination.targets().iter().all(|target| target != "/admin"));
+}
+
+#[tokio::test]
+async fn a_transfer_coding_beside_chunked_is_refused() {
+    // Whoever decodes it gets another body than who does not.
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    for coding in ["gzip, chunked", "chunked, chunked", "gzip,chunked", "chunked\r\nTransfer-Encoding: chunked"] {
+        for request in [pay("k"), pay("k").to("/passes"), get("/passes")] {
+            let head = String::from_utf8(request.body("").by("POST").chunked().head_bytes()).unwrap();
+            let head = head.replace("Transfer-Encoding: chunked", &format!("Transfer-Encoding: {coding}"));
+            let mut client = proxy.client().await;
+            client.send_what_goes(format!("{head}2\r\n{{}}\r\n0\r\n\r\n").as_bytes()).await;
+            assert_eq!(client.answer().await.status, 400, "{head}");
+        }
+    }
+    assert_eq!((destination.executions(), destination.fragments()), (0, 0));
+}
+
+#[tokio::test]
+async fn an_answer_with_two_framings_is_sent_on_with_one() {
+    // Chunks decide (RFC 9112, section 6.3); a length that stays beside them
+    // cuts the next answer.
+    let length = "Content-Length: 3\r\n";
+    let coding = "Transfer-Encoding: chunked\r\n";
+    for framing in [format!("{length}{coding}"), format!("{coding}{length}")] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{framing}\r\n6\r\nhello \r\n5\r\nworld\r\n0\r\n\r\n");
+        let destination = Destination::that(move |request| match request.target.as_str() {
+            "/last" => destination::made(request).into(),
+            _ => Script::bytes(&answer),
+        })
+        .await;
+        let proxy = Proxy::before(&destination).await;
+        let mut client = proxy.client().await;
+        for (n, request) in [pay("k"), pay("k"), get("/passes"), get("/passes")].iter().enumerate() {
+            let answer = client.ask(request).await;
+            assert_eq!((answer.status, answer.text().as_str(), answer.end), (200, "hello world", End::Whole));
+            assert_eq!(answer.is_replay(), n == 1);
+            let framings = answer.fields.all("content-length").len() + answer.fields.all("transfer-encoding").len();
+            assert_eq!(framings, 1, "{answer:#?}");
+        }
+        assert_eq!(client.ask(&get("/last")).await.status, 201);
+        assert_eq!((destination.executions_of("k"), destination.executions()), (1, 4));
+    }
+}
+
+#[tokio::test]
+async fn a_length_said_twice_is_sent_on_once() {
+    for lengths in ["Content-Length: 5, 5\r\n", "Content-Length: 5\r\nContent-Length: 5\r\n"] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{lengths}\r\nhello");
+        let destination = Destination::that(move |_| Script::bytes(&answer)).await;
+        let proxy = Proxy::before(&destination).await;
+        let mut client = proxy.client().await;
+        for request in [pay("k"), pay("k"), get("/passes")] {
+            let answer = client.ask(&request).await;
+            assert_eq!((answer.status, answer.text().as_str(), answer.end), (200, "hello", End::Whole));
+            assert_eq!(answer.fields.all("content-length"), ["5"]);
+        }
+        assert_eq!(destination.executions(), 2);
+    }
 }

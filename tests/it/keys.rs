@@ -164,6 +164,43 @@ async fn a_body_that_gives_no_key_passes_unguarded_where_none_is_needed() {
 }
 
 #[tokio::test]
+async fn a_body_that_hides_its_key_is_refused_also_where_none_is_needed() {
+    // A destination may well read it: a key that cannot be read is not absent.
+    let destination = Destination::start().await;
+    let proxy = Proxy::with(with_body_key(true), &destination).await;
+    let unreadable = [
+        r#"{"ClientToken":"1","amount":1e999999999999999999999}"#,
+        r#"{"amount":1E-999999999999999999999,"ClientToken":"1"}"#,
+        r#"{"ClientToken":"1","note":"\ud800"}"#,
+        r#"{"ClientToken":"\udc00"}"#,
+    ];
+    for body in unreadable {
+        proxy.send(&say(body)).await.is_problem(400, "body-invalid");
+        proxy.send(&say(body).chunked()).await.is_problem(400, "body-invalid");
+    }
+    assert_eq!((destination.executions(), destination.fragments()), (0, 0));
+    let no_json = [post("/pay").typed("text/plain", "hello"), say("hello"), say("{\"ClientToken\":")];
+    for request in &no_json {
+        let answer = proxy.send(request).await;
+        assert_eq!((answer.status, answer.outcome()), (201, "(none)"), "{request:?}");
+    }
+    assert_eq!(destination.executions(), no_json.len());
+}
+
+#[tokio::test]
+async fn a_key_in_a_body_has_no_control_characters() {
+    let destination = Destination::start().await;
+    for optional in [false, true] {
+        let proxy = Proxy::with(with_body_key(optional), &destination).await;
+        for escape in ["\\u0000", "\\n", "\\r\\n", "\\t", "\\u001b", "\\u007f", "\\u0085"] {
+            let body = format!(r#"{{"ClientToken":"a{escape}b"}}"#);
+            proxy.send(&say(&body)).await.is_problem(400, "key-invalid");
+        }
+    }
+    assert_eq!(destination.executions(), 0);
+}
+
+#[tokio::test]
 async fn a_part_that_a_template_names_and_that_occurs_twice_is_refused() {
     let destination = Destination::start().await;
     let config = with_body_key(false)

@@ -98,6 +98,98 @@ async fn an_answer_too_large_to_store_is_delivered_once() {
     }
 }
 
+/// The size of the answers that are more than the memory there is, in bytes.
+const MEBIBYTE: usize = 1 << 20;
+
+fn mebibyte(number: usize) -> Vec<u8> {
+    (b'a'..=b'z').cycle().skip(number).take(MEBIBYTE).collect()
+}
+
+/// A client that has got all of such an answer but its end.
+async fn at_the_end_of_it(proxy: std::net::SocketAddr, payment: Request) -> (Client, Answer) {
+    const END: usize = 5;
+    let mut client = Client::connect(proxy).await;
+    client.send(&payment).await;
+    let mut answer = client.begin().await;
+    if answer.has("content-length") {
+        answer.body = client.exactly(MEBIBYTE - END).await;
+    }
+    while answer.body.len() < MEBIBYTE - END {
+        answer.body.extend(client.chunk().await.into_bytes());
+    }
+    (client, answer)
+}
+
+#[tokio::test]
+async fn answers_over_the_memory_there_is_are_delivered_and_not_made_again() {
+    const CLIENTS: usize = 20;
+    // What is read is kept up to twice `memory`.
+    const KEPT: usize = 2;
+    for chunked in [false, true] {
+        let gate = Gate::shut();
+        let end = gate.clone();
+        let destination = Destination::that(move |request| {
+            let answer = reply(200).header("X-Number", &request.number.to_string());
+            let body = mebibyte(request.number);
+            let answer = if chunked { answer.chunks(body.chunks(50_000)) } else { answer.body(&body) };
+            answer.all_but_the_end(&end)
+        })
+        .await;
+        let proxy = Proxy::with(Config::new().limits("memory: 1MiB"), &destination).await;
+        let payment = |n: usize| pay(&format!("k-{n}"));
+        let is_whole = |answer: &Answer| {
+            let number = answer.header("x-number").and_then(|number| number.parse().ok());
+            answer.body == mebibyte(number.expect("the destination's number"))
+        };
+        let begun: Vec<_> = (0..CLIENTS).map(|n| tokio::spawn(at_the_end_of_it(proxy.address(), payment(n)))).collect();
+        let mut clients = Vec::new();
+        for client in begun {
+            clients.push(within("a client gets its answer", client).await.expect("no client panicked"));
+        }
+        gate.open();
+        for (client, answer) in &mut clients {
+            let first = client.finish(answer.clone()).await;
+            first.is_executed(200);
+            assert!(is_whole(&first), "the first answer is whole");
+        }
+        eventually("there is memory again", async || proxy.send(&payment(0)).await.status != 503).await;
+        let mut kept = 0;
+        for n in 0..CLIENTS {
+            let retry = proxy.send(&payment(n)).await;
+            if retry.is_replay() {
+                kept += 1;
+                assert!(is_whole(&retry), "a replay is whole");
+            } else {
+                retry.is_problem(409, "response-not-stored");
+            }
+        }
+        assert!(kept <= KEPT, "{kept} answers of 1 MiB were in 1 MiB");
+        assert_eq!(destination.executions(), CLIENTS);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_the_store_has_no_room_for_is_delivered_once() {
+    let body = "x".repeat(100_000);
+    for answer in [reply(200).body(&body), reply(200).chunks(body.as_bytes().chunks(10_000))] {
+        let destination = Destination::that_first(answer).await;
+        let config = Config::new().store("memory: { capacity: 16KiB }");
+        let proxy = Proxy::with(config, &destination).await;
+        let first = proxy.send(&pay("k")).await;
+        first.is_executed(200);
+        assert_eq!(first.text(), body);
+        // Until it is known that it cannot be stored, duplicates get it too.
+        eventually("storing it is given up", async || !proxy.send(&pay("k")).await.is_replay()).await;
+        for _ in 0..2 {
+            let retry = proxy.send(&pay("k")).await;
+            retry.is_problem(409, "response-not-stored");
+            assert_eq!(retry.json()["original_status"], 200);
+        }
+        assert_eq!(destination.executions(), 1);
+        proxy.send(&pay("other")).await.is_executed(201);
+    }
+}
+
 #[tokio::test]
 async fn an_answer_at_the_limit_is_stored() {
     let destination = Destination::that_first(reply(200).body("x".repeat(1_024))).await;

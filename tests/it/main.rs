@@ -21,6 +21,7 @@ mod fingerprints;
 mod forward;
 mod keys;
 mod limits;
+mod logs;
 mod passing;
 mod paths;
 mod problems;

@@ -73,6 +73,43 @@ async fn an_upload_is_passed_on_while_it_comes() {
 }
 
 #[tokio::test]
+async fn a_body_passes_with_any_method() {
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    let methods = ["GET", "DELETE", "OPTIONS"];
+    for method in methods {
+        for request in
+            [request(method, "/search").body("the query"), request(method, "/search").body("the query").chunked()]
+        {
+            assert_eq!(proxy.send(&request).await.status, 201, "{request:?}");
+            assert_eq!(destination.last().text(), "the query", "{request:?}");
+        }
+    }
+    assert_eq!((destination.executions(), destination.fragments()), (methods.len() * 2, 0));
+}
+
+#[tokio::test]
+async fn an_upload_that_its_client_breaks_is_no_failure_of_the_destination() {
+    // Nothing becomes better by sending it again.
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    let bad_chunk = [post("/files").chunked().head_bytes(), chunk(b"a part"), b"zz\r\nno chunk\r\n".to_vec()].concat();
+    let cut_chunk = [post("/files").chunked().head_bytes(), chunk(b"a part")].concat();
+    let short = [post("/files").body("x".repeat(100)).head_bytes(), b"a part".to_vec()].concat();
+    for broken in [bad_chunk, cut_chunk, short] {
+        let mut client = proxy.client().await;
+        client.send_bytes(&broken).await;
+        client.half_close().await;
+        let answer = client.answer().await;
+        assert_eq!((answer.status, answer.code().as_str()), (400, "body-invalid"), "{answer:#?}");
+        for told in ["x-should-retry", "stripe-should-retry"] {
+            assert_eq!(answer.header(told), Some("false"));
+        }
+    }
+    assert_eq!(destination.executions(), 0);
+}
+
+#[tokio::test]
 async fn a_download_is_passed_on_while_it_comes() {
     let gate = Gate::shut();
     let destination = Destination::that_first(reply(200).chunks(["first", "second"]).gated(&gate)).await;
@@ -137,6 +174,80 @@ async fn a_connection_can_be_upgraded() {
     assert_eq!(client.exactly(7).await, b"frame-1");
     client.reset();
     eventually("the tunnel is torn down", async || destination.abandoned() == 1).await;
+}
+
+#[tokio::test]
+async fn a_switch_of_protocols_that_nobody_asked_for_is_a_failure() {
+    let switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n";
+    let destination = Destination::that(move |_| Script::bytes(switched)).await;
+    let proxy = Proxy::before(&destination).await;
+    for (n, request) in [get("/ws"), post("/elsewhere").json("{}")].iter().enumerate() {
+        proxy.send(request).await.is_problem(502, "destination-failed");
+        assert_eq!(destination.executions(), n + 1);
+    }
+}
+
+#[tokio::test]
+async fn no_tunnel_leads_past_the_guards() {
+    // Neither one to anywhere, nor one of HTTP/2 to the destination.
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    let tunnel = request("CONNECT", "api.test:443").with("Host", "api.test:443");
+    let refused = proxy.send(&tunnel).await;
+    assert_eq!(refused.status, 400, "{refused:#?}");
+    assert_eq!(destination.connections(), 0);
+    for protocol in ["h2c", "H2C", " h2c "] {
+        assert_eq!(protocols_relayed(&proxy, &destination, protocol).await, "", "{protocol}");
+    }
+}
+
+#[tokio::test]
+async fn no_tunnel_of_http_2_is_offered_among_others() {
+    // The destination takes which it likes (RFC 9110, section 7.8).
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    for protocols in ["h2c, websocket", "websocket, h2c", "websocket,H2C"] {
+        let relayed = protocols_relayed(&proxy, &destination, protocols).await;
+        assert!(!relayed.to_ascii_lowercase().contains("h2c"), "`Upgrade: {protocols}` became `{relayed}`");
+    }
+}
+
+/// What the destination sees of a wish for these protocols.
+async fn protocols_relayed(proxy: &Proxy, destination: &Destination, protocols: &str) -> String {
+    let executions = destination.executions();
+    let upgrade = get("/").header("Connection", "Upgrade, HTTP2-Settings").header("Upgrade", protocols);
+    assert_eq!(proxy.send(&upgrade.header("HTTP2-Settings", "AAMAAABk")).await.status, 201);
+    assert_eq!(destination.executions(), executions + 1);
+    let received = destination.last();
+    assert!(!received.fields.has("http2-settings"), "{received:?}");
+    received.fields.all("upgrade").join(", ")
+}
+
+/// The first line of the next answer.
+async fn start_line(client: &mut Client) -> String {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        line.extend(client.exactly(1).await);
+    }
+    String::from_utf8_lossy(&line).trim_end_matches("\r\n").to_owned()
+}
+
+#[tokio::test]
+async fn a_status_without_a_phrase_of_its_own_keeps_the_one_it_came_with() {
+    let destination =
+        Destination::that(|_| Script::bytes("HTTP/1.1 299 Custom Reason\r\nContent-Length: 2\r\n\r\nok")).await;
+    let proxy = Proxy::before(&destination).await;
+    let mut client = proxy.client().await;
+    client.send(&get("/elsewhere")).await;
+    assert_eq!(start_line(&mut client).await, "HTTP/1.1 299 Custom Reason");
+    // What is guarded may lose it, and gets none made up.
+    for _ in 0..2 {
+        let mut client = proxy.client().await;
+        client.send(&pay("k")).await;
+        let line = start_line(&mut client).await;
+        assert!(["HTTP/1.1 299 ", "HTTP/1.1 299 Custom Reason"].contains(&line.as_str()), "{line}");
+    }
+    assert_eq!(destination.executions(), 2);
 }
 
 #[tokio::test]

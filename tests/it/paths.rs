@@ -58,6 +58,106 @@ async fn every_spelling_of_a_guarded_path_is_guarded_or_refused() {
     assert_eq!(destination.executions(), guarded.len());
 }
 
+/// The record that a payment under the key `k` has here.
+async fn record_of(proxy: &Proxy, path: &str) -> serde_json::Value {
+    let refused = proxy.send(&pay("k").to(path).json("{}")).await;
+    refused.is_problem(422, "key-reused");
+    refused.json()["record"].clone()
+}
+
+#[tokio::test]
+async fn dots_slashes_and_escapes_slip_past_in_no_order() {
+    // Servers resolve, merge and decode in orders of their own; what any of
+    // them takes for a guarded path is guarded, or refused.
+    let (proxy, destination) = before(&[("orders", "/orders"), ("refund", "/orders/{id}/refund")]).await;
+    let refund = [
+        "/orders/7//../refund",
+        "/orders/7///../refund",
+        "/orders/7/x//../refund",
+        "/orders/7/%2e/../refund",
+        "/orders/7/%2E%2e/7/refund",
+        "/orders/7/%252e/../refund",
+        "/orders/7//%2e%2e/refund",
+        "/orders//../orders/7/refund",
+        "/orders/7\\\\..\\refund",
+        "/orders/7/%5c../refund",
+        "/orders/7/%2f../refund",
+        "/orders/7%2f%2f..%2frefund",
+        "/orders/7/x;a=1/../refund",
+        "/x/..;/orders/7/refund",
+    ];
+    let orders = [
+        "/orders//..",
+        "/orders///..",
+        "/orders/%2f..",
+        "/orders/%2F%2e%2e",
+        "/orders/%5c..",
+        "/orders/%2e/..",
+        "/orders/x/..",
+        "/orders/.",
+        "/x/..//orders",
+        "/x//../orders",
+        "/orders\\\\..",
+    ];
+    for (plain, spellings) in [("/orders/7/refund", &refund[..]), ("/orders", &orders[..])] {
+        proxy.send(&pay("k").to(plain)).await.is_executed(201);
+        let record = record_of(&proxy, plain).await;
+        let executions = destination.executions();
+        for spelling in spellings {
+            let answer = proxy.send(&pay("k").to(spelling)).await;
+            if answer.status == 400 {
+                answer.is_problem(400, "path-ambiguous");
+            } else {
+                // Its path is another parameter, of the same record.
+                assert_eq!(answer.code(), "key-reused", "{spelling}: {answer:#?}");
+                assert_eq!(answer.json()["record"], record, "{spelling}");
+            }
+            let keyless = proxy.send(&pay("k").to(spelling).without("Idempotency-Key")).await;
+            assert!(["key-missing", "path-ambiguous"].contains(&keyless.code().as_str()), "{spelling}: {keyless:#?}");
+            assert_eq!(destination.executions(), executions, "{spelling}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_route_guards_its_path_however_it_was_written() {
+    // Whoever writes `/café` means what goes over the wire for it.
+    let (proxy, destination) = before(&[("cafe", "/café"), ("space", "/a%20b"), ("colon", "/a%3Ab")]).await;
+    let guarded = [
+        ("cafe", &["/caf%C3%A9", "/caf%c3%a9", "/caf%C3%a9", "/café", "/c%61f%C3%A9"][..]),
+        ("space", &["/a%20b", "/%61%20b"][..]),
+        ("colon", &["/a%3Ab", "/a%3ab"][..]),
+    ];
+    let mut executions = 0;
+    for (route, spellings) in guarded {
+        for (n, spelling) in spellings.iter().enumerate() {
+            let request = pay(&format!("{route}-{n}")).to(spelling);
+            proxy.send(&request.clone().without("Idempotency-Key")).await.is_problem(400, "key-missing");
+            proxy.send(&request).await.is_executed(201);
+            let received = destination.last();
+            assert_eq!((received.target.as_bytes(), received.header("x-route")), (spelling.as_bytes(), Some(route)));
+            proxy.send(&request).await.is_replayed(201);
+            executions += 1;
+            assert_eq!(destination.executions(), executions, "{spelling}");
+        }
+    }
+    for refused in [
+        "/CAF%C3%89",
+        "/caf%C3%89",
+        "/Caf%C3%A9",
+        "/CAFÉ",
+        "/caf%25C3%25A9",
+        "/A%20b",
+        "/a%2520b",
+        "/a:b",
+        "/a%253Ab",
+        "/A%3AB",
+    ] {
+        proxy.send(&pay("refused").to(refused)).await.is_problem(400, "path-ambiguous");
+    }
+    assert_eq!(destination.executions(), executions);
+}
+
 #[tokio::test]
 async fn a_loose_route_does_not_open_a_way_around_a_strict_one() {
     // `/V1/payments` is a path of the catch-all; a lenient destination takes it

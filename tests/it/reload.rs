@@ -119,6 +119,23 @@ async fn records_of_an_earlier_identity_still_count() {
 }
 
 #[tokio::test]
+async fn an_earlier_identity_that_cannot_be_told_is_refused() {
+    // The record that it hides may exist.
+    let destination = Destination::start().await;
+    let mut proxy = Proxy::with(Config::new().route(PAY), &destination).await;
+    let tenant = pay("k").header("X-Tenant", "t");
+    let first = proxy.send(&tenant).await;
+    let rescoped = "name: pay, path: /pay, scope: \"{header:X-Tenant}\", \
+                    formerly: [{ name: pay, key: \"{header:Idempotency-Key}\", scope: \"{header:Authorization}\" }]";
+    proxy.rewrite_config(Config::new().route(rescoped));
+    proxy.restart().await;
+    let twice = tenant.clone().header("Authorization", "Bearer bob");
+    proxy.send(&twice).await.is_problem(400, "scope-invalid");
+    proxy.send(&tenant).await.replays(&first);
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
 async fn records_can_be_abandoned_knowingly() {
     let destination = Destination::start().await;
     let mut proxy = Proxy::with(Config::new().route(PAY), &destination).await;

@@ -71,6 +71,21 @@ async fn credentials_that_change_with_every_request_are_no_scope() {
 }
 
 #[tokio::test]
+async fn an_empty_credential_beside_a_cookie_is_no_scope() {
+    // All sessions would share it, and read each other's answers.
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    proxy.send(&pay("k").without("Authorization")).await.is_executed(201);
+    for empty in ["", "   "] {
+        for session in ["session=1", "session=2"] {
+            let request = pay("k").with("Authorization", empty).header("Cookie", session);
+            proxy.send(&request).await.is_problem(400, "scope-missing");
+        }
+    }
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
 async fn an_operator_can_say_what_the_scope_is() {
     let destination = Destination::start().await;
     let config = Config::new()

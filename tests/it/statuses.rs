@@ -115,6 +115,44 @@ async fn a_release_that_breaks_off_is_still_a_release() {
 }
 
 #[tokio::test]
+async fn what_came_of_a_broken_answer_reaches_its_client() {
+    // Head and beginning, then the break: never the break alone, and never an
+    // end that the destination did not make.
+    const ROUNDS: usize = 20;
+    let length = |status| reply(status).body("abcdef").half_body(Script::close());
+    let chunks = |status| reply(status).chunks(["abc", "def"]).half_body(Script::close());
+    for (script, status, outcome) in [
+        (length(429), 429, "executed"),
+        (length(503), 503, "unknown"),
+        (chunks(429), 429, "executed"),
+        (chunks(503), 503, "unknown"),
+    ] {
+        let destination = Destination::that(move |_| script.clone()).await;
+        let proxy = Proxy::before(&destination).await;
+        for round in 1..=ROUNDS {
+            let answer = proxy.send(&pay(&format!("k-{round}"))).await;
+            assert_eq!((answer.status, answer.outcome()), (status, outcome), "{round}: {answer:#?}");
+            assert_eq!((answer.text().as_str(), answer.end), ("abc", End::Broken), "{round}: {answer:#?}");
+            assert_eq!(destination.executions(), round);
+        }
+        let retry = proxy.send(&pay("k-1")).await;
+        let executions = if status == 429 { ROUNDS + 1 } else { ROUNDS };
+        assert_eq!(destination.executions(), executions, "{retry:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_503_is_believed_only_with_a_retry_after_that_means_something() {
+    let with = |retry_after: &str| reply(503).header("Retry-After", retry_after);
+    for senseless in ["", "soon", "-1", "1.5", "12 minutes", "Mon, 30 Foo 2026 17:00:00 GMT"] {
+        doubts(Config::new(), with(senseless), 503).await;
+    }
+    for delay in ["0", "120", "Mon, 30 Nov 2026 17:00:00 GMT"] {
+        releases(Config::new(), with(delay), 503).await;
+    }
+}
+
+#[tokio::test]
 async fn a_failed_action_is_not_silently_confused_with_a_corrected_one() {
     let wrong = reply(400).body("wrong code");
     let destination = Destination::that_first(wrong).await;

@@ -79,8 +79,9 @@ impl Destination {
 
     /// One that does what `behaviour` says.
     pub(crate) async fn that(behaviour: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Self {
-        let mut destination = Self::refusing(behaviour).await;
-        destination.open().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("some port is free");
+        let mut destination = Self::at(listener.local_addr().expect("it is bound"), behaviour);
+        destination.accept_on(listener);
         destination
     }
 
@@ -100,6 +101,10 @@ impl Destination {
 
     /// One whose port is closed until it is opened.
     pub(crate) async fn refusing(behaviour: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Self {
+        Self::at(super::proxy::free_address(), behaviour)
+    }
+
+    fn at(address: SocketAddr, behaviour: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Self {
         let shared = Shared {
             behaviour: Box::new(behaviour),
             received: Mutex::default(),
@@ -108,13 +113,16 @@ impl Destination {
             abandoned: AtomicUsize::new(0),
             close_idle: watch::Sender::new(0),
         };
-        let address = super::proxy::free_address();
         Self { address, shared: Arc::new(shared), accepting: None }
     }
 
     /// Begins to accept connections.
     pub(crate) async fn open(&mut self) {
         let listener = TcpListener::bind(self.address).await.expect("the port is still free");
+        self.accept_on(listener);
+    }
+
+    fn accept_on(&mut self, listener: TcpListener) {
         let shared = Arc::clone(&self.shared);
         self.accepting = Some(tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
