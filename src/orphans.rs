@@ -39,7 +39,7 @@ impl fmt::Display for Orphans {
             if usage.open > 0 {
                 write!(f, " {} in flight or unknown;", usage.open)?;
             }
-            let until = i64::try_from(usage.live_until.as_millis()).ok();
+            let until = i64::try_from(usage.live_until.as_millis()).ok().filter(|&until| until > 0);
             if let Some(until) = until.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()) {
                 write!(f, " others live until {until}")?;
             }

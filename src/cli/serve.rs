@@ -295,6 +295,9 @@ pub(super) struct Signals {
 impl Signals {
     /// Takes the signals over from their default actions.
     pub(super) fn install() -> anyhow::Result<Self> {
+        // A file over a size limit is an error of the write, not of the process.
+        // The handler stays when its stream is dropped.
+        drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,

@@ -59,6 +59,24 @@ pub fn settle_length(headers: &mut HeaderMap, length: Option<u64>) {
     }
 }
 
+/// Removes a field in every spelling that some servers take for it: `X_Id` and
+/// `X-Id` are one variable to a CGI.
+pub fn remove_spellings(headers: &mut HeaderMap, name: &HeaderName) {
+    let folded = |name: &HeaderName| name.as_str().replace('_', "-");
+    let spellings: Vec<HeaderName> = headers.keys().filter(|other| folded(other) == folded(name)).cloned().collect();
+    for spelling in spellings {
+        headers.remove(spelling);
+    }
+}
+
+/// Removes from trailers what may not be one (RFC 9110, section 6.5.1).
+pub fn keep_trailers(trailers: &mut HeaderMap) {
+    keep_end_to_end(trailers);
+    for name in [header::CONTENT_LENGTH, header::HOST, header::TRAILER, header::AUTHORIZATION, header::SET_COOKIE] {
+        trailers.remove(name);
+    }
+}
+
 /// Removes from a destination's answer what only this proxy may say.
 pub fn remove_ours(headers: &mut HeaderMap) {
     let is_ours = |name: &&HeaderName| name.as_str().starts_with("onceward-") || name.as_str() == "idempotent-replayed";
@@ -73,6 +91,28 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+
+    #[test]
+    fn a_field_is_removed_in_every_spelling() {
+        let mut headers = HeaderMap::new();
+        for name in ["x-request-id", "x_request_id", "x-request_id", "x-request-ids"] {
+            headers.append(name, HeaderValue::from_static("1"));
+        }
+        remove_spellings(&mut headers, &HeaderName::from_static("x-request-id"));
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-request-ids"]);
+    }
+
+    #[test]
+    fn trailers_frame_and_authenticate_nothing() {
+        let mut trailers = HeaderMap::new();
+        for (name, value) in
+            [("connection", "x-a"), ("x-a", "1"), ("content-length", "9"), ("set-cookie", "a"), ("x-sum", "1")]
+        {
+            trailers.append(name, HeaderValue::from_static(value));
+        }
+        keep_trailers(&mut trailers);
+        assert_eq!(trailers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-sum"]);
+    }
 
     #[test]
     fn one_message_has_one_length() {

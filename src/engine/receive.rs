@@ -313,7 +313,10 @@ impl Reading {
                         () = self.stopped.cancelled() => Some(End::Broken(DoubtReason::Stopped, Met::Stopped)),
                     }
                 }
-                Err(frame) => Some(End::Whole(frame.into_trailers().ok())),
+                Err(frame) => Some(End::Whole(frame.into_trailers().ok().map(|mut trailers| {
+                    headers::keep_trailers(&mut trailers);
+                    trailers
+                }))),
             },
         }
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
 use super::capacity::Ticket;
-use crate::destination::{Outbound, OutboundBody};
+use crate::destination::{Outbound, OutboundBody, headers};
 use crate::model::fingerprint::Presented;
 use crate::model::key::{Identity, Lineage, ScopeDigest};
 use crate::plan::Plan;
@@ -87,6 +87,7 @@ impl Guarded {
     pub(crate) fn take_outbound(&mut self, candidate: &Candidate) -> Outbound {
         let mut outbound = self.forward.take();
         if let Some((name, value)) = &candidate.forward_key {
+            headers::remove_spellings(&mut outbound.head.headers, name);
             outbound.head.headers.insert(name, value.clone());
         }
         outbound

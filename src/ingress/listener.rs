@@ -66,9 +66,6 @@ impl Ingress {
         let Some(_ticket) = self.engine.capacity.connections.try_take(1, limits.connections as u64) else {
             return turn_away(stream, &plan).await;
         };
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
-        }
         let idle = plan.destination.body_idle_timeout;
         let (socket, watch) = Socket::new(stream, idle);
         let service = service_fn(|request| {

@@ -1,7 +1,7 @@
 //! From what the engine says to what goes to the client.
 
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRAILER};
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, Version};
 use hyper::ext::ReasonPhrase;
 
 use super::body::ClientBody;
@@ -18,7 +18,11 @@ const SHOULD_RETRY: [HeaderName; 2] =
     [HeaderName::from_static("x-should-retry"), HeaderName::from_static("stripe-should-retry")];
 
 /// The destination's answer, as its caller gets it.
-pub(super) fn relayed(relayed: Relayed) -> Response<ClientBody> {
+pub(super) fn relayed(mut relayed: Relayed, version: Version) -> Response<ClientBody> {
+    if let (AnswerBody::Whole(_, trailers), Version::HTTP_10) = (&mut relayed.body, version) {
+        // It has no chunked coding to carry them.
+        *trailers = None;
+    }
     let trailers = match &relayed.body {
         AnswerBody::Whole(_, Some(trailers)) => Some(names(trailers)),
         AnswerBody::Whole(_, None) | AnswerBody::Live(_) => None,

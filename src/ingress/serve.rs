@@ -1,6 +1,7 @@
 //! The story of one request, from its head to its answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TRAILER};
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response, Uri, Version, request};
@@ -21,6 +22,9 @@ use crate::model::fingerprint::RequestHead;
 use crate::plan::Plan;
 use crate::plan::route::{Matched, Route};
 use crate::plan::template::Source;
+
+/// How long an upload may go on once a stop has begun.
+const LAST_OF_AN_UPLOAD: Duration = Duration::from_secs(1);
 
 impl Ingress {
     /// Answers one request.
@@ -125,7 +129,10 @@ impl Ingress {
             idle: route.destination.body_idle_timeout,
             awaits_continue: awaits_continue(&parts.headers),
         };
-        let (body, memory) = read_whole(body, bounds, &self.engine.capacity.memory).await?;
+        let (body, memory) = tokio::select! {
+            read = read_whole(body, bounds, &self.engine.capacity.memory) => read?,
+            () = self.stopped_long_enough() => return Err(shutting_down()),
+        };
         let forward = forward_of(&parts, &body, host, peer, &route)?;
         let head = Arc::new(request_head(&parts.method, &parts.uri, parts.headers));
         let extracted = {
@@ -158,13 +165,21 @@ impl Ingress {
             forward,
             memory,
         });
-        self.decide(guarded, &route, noted).await
+        self.decide(guarded, parts.version, &route, noted).await
+    }
+
+    /// Resolves a moment after a stop began: an upload that is not done by then
+    /// is told so while it can be.
+    async fn stopped_long_enough(&self) {
+        self.engine.stopping.draining.cancelled().await;
+        tokio::time::sleep(LAST_OF_AN_UPLOAD).await;
     }
 
     /// Hands the request to the engine and turns its word into an answer.
     async fn decide(
         &self,
         guarded: Box<Guarded>,
+        version: Version,
         route: &Arc<Route>,
         noted: &mut AccessLine,
     ) -> Result<Response<ClientBody>, Problem> {
@@ -176,7 +191,7 @@ impl Ingress {
         match answer {
             Answer::Relayed(answer) => {
                 noted.outcome = Some(answer.outcome);
-                Ok(respond::relayed(*answer))
+                Ok(respond::relayed(*answer, version))
             }
             Answer::Refused(refused) => Err(Problem::refused(&refused, route.policy.mismatch_status)),
             Answer::Bypass(bypass) => {
@@ -237,6 +252,16 @@ fn forward_of(
     })
 }
 
+/// Whether a text is `host[:port]`, as far as guards care: nothing that another
+/// reader could take apart differently.
+fn is_host(text: &str) -> bool {
+    !text.contains("..") && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
+}
+
+fn without_default_port(host: &str) -> &str {
+    host.strip_suffix(":80").unwrap_or(host)
+}
+
 /// The host a request is for, lower case. An absolute-form target must agree
 /// with Host (RFC 9112, section 3.2.2, lets the target win; a server behind us
 /// may not).
@@ -249,12 +274,13 @@ fn effective_host(request: &Request<Incoming>) -> Result<String, Problem> {
     }
     let host = match host.map(|value| value.to_str()) {
         None => None,
+        Some(Ok(host)) if !is_host(host.trim()) => return Err(ambiguous("The Host header is not a host.")),
         Some(Ok(host)) => Some(host.trim().to_ascii_lowercase()),
         Some(Err(_)) => return Err(ambiguous("The Host header is not text.")),
     };
     let authority = request.uri().authority().map(|authority| authority.as_str().to_ascii_lowercase());
     match (authority, host) {
-        (Some(authority), Some(host)) if authority != host => {
+        (Some(authority), Some(host)) if without_default_port(&authority) != without_default_port(&host) => {
             Err(ambiguous("The request target and the Host header name different hosts."))
         }
         (Some(authority), _) => Ok(authority),

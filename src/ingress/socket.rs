@@ -11,6 +11,10 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
+/// How much may wait in the kernel unsent, in bytes. With megabytes of it a slow
+/// but steady client would look for minutes as if it took nothing.
+const UNSENT: u32 = 128 << 10;
+
 /// A client's socket. A write that makes no progress for too long fails; the
 /// exchange behind it goes on without the client.
 #[derive(Debug)]
@@ -42,6 +46,10 @@ impl Watch {
 impl Socket {
     /// Takes a connected stream; a write may stall for `patience`.
     pub(super) fn new(stream: TcpStream, patience: Duration) -> (Self, Watch) {
+        let socket = socket2::SockRef::from(&stream);
+        if let Err(error) = socket.set_tcp_nodelay(true).and_then(|()| socket.set_tcp_notsent_lowat(UNSENT)) {
+            tracing::debug!(%error, "cannot tune a client's socket");
+        }
         let stream = Arc::new(stream);
         let watch = Watch(Arc::clone(&stream));
         (Self { stream, patience, stalled: None }, watch)

@@ -196,7 +196,10 @@ impl Pattern {
                 }
                 Segment::Parameter(name) => {
                     let (value, after) = rest.split_first()?;
-                    values.push((name.clone(), value.clone()));
+                    // Without `;params`: a server may not see them, and they
+                    // must not make another key of it.
+                    let value = value.split(';').next().unwrap_or_default();
+                    values.push((name.clone(), value.to_owned()));
                     rest = after;
                 }
                 Segment::Literal(literal) => {

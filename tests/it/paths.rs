@@ -223,7 +223,23 @@ async fn an_absolute_target_agrees_with_host() {
     let first = proxy.send(&pay("k").to("http://api.test/pay")).await;
     first.is_executed(201);
     assert_eq!(destination.last().target, "/pay");
+    let with_port = proxy.send(&pay("port").to("http://api.test:80/pay")).await;
+    assert_eq!(with_port.status, 201, "80 is the port that goes without saying");
     assert_eq!(proxy.send(&pay("other").to("http://other.test/pay")).await.status, 400);
     assert_eq!(proxy.send(&pay("other").header("Host", "other.test")).await.status, 400);
-    assert_eq!(destination.executions(), 1);
+    assert_eq!(destination.executions(), 2);
+}
+
+#[tokio::test]
+async fn a_host_that_could_be_read_as_another_is_refused() {
+    // A route for a host is a guard too.
+    let destination = Destination::start().await;
+    let proxy = Proxy::with(Config::new().route("path: /pay, host: api.test"), &destination).await;
+    for host in ["user@api.test", "api.test, x", "api.test/x", "api%2etest", "api.test..", "api test"] {
+        let request = format!("POST /pay HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
+        let mut client = proxy.client().await;
+        client.send_bytes(request.as_bytes()).await;
+        assert_eq!(client.answer().await.status, 400, "{host}");
+    }
+    assert_eq!(destination.executions(), 0);
 }

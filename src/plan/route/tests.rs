@@ -143,6 +143,17 @@ fn path_parameters_have_their_values() {
 }
 
 #[test]
+fn a_parameter_is_the_same_with_and_without_matrix_parameters() {
+    let router = router(&["POST /orders/{id}/refund"]);
+    for path in ["/orders/7/refund", "/orders/7;x/refund", "/orders/7;x=1;y/refund;z", "/orders/%37/refund"] {
+        let Matched::Guarded(_, values) = router.find(&Method::POST, "", path) else {
+            panic!("{path} is guarded");
+        };
+        assert_eq!(values, [("id".into(), "7".into())], "{path}");
+    }
+}
+
+#[test]
 fn patterns_that_mean_nothing_are_refused() {
     for pattern in [
         "",
