@@ -177,6 +177,20 @@ async fn an_upload_that_ends_after_the_stop_began_is_not_sent() {
 }
 
 #[tokio::test]
+async fn an_upload_that_stalls_is_told_of_the_stop() {
+    let destination = Destination::start().await;
+    let mut proxy = Proxy::with(Config::new().top("shutdown_grace: 10s"), &destination).await;
+    let mut client = proxy.client().await;
+    let upload = pay("k").header("Expect", "100-continue");
+    client.send_bytes(&upload.head_bytes()).await;
+    assert_eq!(client.interim_head().await, 100, "its body is being read");
+    proxy.term();
+    client.answer().await.is_problem(503, "shutting-down");
+    assert_eq!(proxy.ends().await.code(), Some(0), "{}", proxy.log());
+    assert_eq!(destination.connections(), 0);
+}
+
+#[tokio::test]
 async fn a_stop_does_not_wait_for_who_has_asked_nothing() {
     // Nor for who has asked half.
     let destination = Destination::start().await;

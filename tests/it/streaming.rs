@@ -1,5 +1,7 @@
 //! Answers that come bit by bit.
 
+use std::time::Duration;
+
 use crate::support::*;
 
 const EVENTS: [&str; 5] = ["data: 1\n\n", "data: 2\n\n", "data: 3\n\n", "data: 4\n\n", "data: [DONE]\n\n"];
@@ -175,6 +177,23 @@ async fn a_client_that_reads_nothing_holds_nobody_up() {
     assert_eq!((retry.body.len(), retry.end), (body.len(), End::Whole));
     assert!(retry.is_replay());
     assert_eq!(idle.answer().await.body.len(), body.len());
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_takes_little_at_a_time_gets_everything() {
+    // It takes some ten times as long as a client may take nothing.
+    let body = vec![b'x'; 5_000_000];
+    let destination = Destination::that_first(reply(200).body(&body)).await;
+    let proxy = Proxy::with(Config::new().destination("body_idle_timeout: 500ms"), &destination).await;
+    let mut slow = proxy.client().await;
+    slow.send(&pay("k")).await;
+    let head = slow.begin().await;
+    assert_eq!(head.status, 200);
+    for _ in 0..50 {
+        assert_eq!(slow.exactly(100_000).await.len(), 100_000);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     assert_eq!(destination.executions(), 1);
 }
 

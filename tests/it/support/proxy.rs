@@ -119,7 +119,7 @@ impl Proxy {
             None => Command::new(PROGRAM),
             Some(blocks) => {
                 let mut shell = Command::new("sh");
-                shell.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"")).args(["sh", PROGRAM]);
+                shell.arg("-c").arg(format!("ulimit -f {blocks}; exec \"$@\"")).args(["sh", PROGRAM]);
                 shell
             }
         };
