@@ -194,7 +194,8 @@ impl Seat {
             stage.holder = stage.holder.or(Some(asked));
             is_free
         });
-        begun.then_some(Busy(self))
+        // Made only when begun: its end settles the flight.
+        begun.then(|| Busy(self))
     }
 
     /// Says that the attempt's response is streaming and can be joined.
@@ -284,3 +285,6 @@ impl Drop for Seat {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

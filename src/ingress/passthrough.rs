@@ -127,8 +127,10 @@ pub(super) fn told(failure: Failure) -> Problem {
 /// What the client of a keyed request is told that went out without a record:
 /// what is not known is said, and nobody is told to send it again.
 pub(super) fn bypassed(failure: Failure) -> Problem {
-    match failure.cause {
-        Cause::NotSent(_) => told(failure),
+    let cause = failure.cause;
+    let told = told(failure);
+    match cause {
+        Cause::NotSent(_) => told,
         Cause::MaybeSent(DoubtReason::TimedOut) => problem::unknown(Met::TimedOut, false),
         Cause::MaybeSent(_) => problem::unknown(Met::Lost, false),
     }
