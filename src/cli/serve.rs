@@ -227,11 +227,11 @@ impl Server {
 /// old path is open: a late retry there passes unguarded.
 fn warn_of_moved_routes(running: &Plan, next: &Plan) {
     for old in running.router.routes() {
-        let is_moved = |new: &&Arc<Route>| {
+        let is_moved = |new: &Arc<Route>| {
             let covers = old.methods.iter().all(|method| new.methods.contains(method));
             new.name == old.name && (!new.pattern.equals(&old.pattern) || new.host != old.host || !covers)
         };
-        if next.router.routes().iter().any(|new| is_moved(&new)) {
+        if next.router.routes().iter().any(is_moved) {
             tracing::warn!(route = %old.name, "the route no longer guards all that it did; retries of earlier requests there pass unguarded");
         }
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
+use http::{HeaderMap, Request};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -290,13 +290,19 @@ impl Gathered {
     }
 }
 
+/// Lets a request go whose body was not read.
+pub fn drain_request(request: Request<Incoming>) {
+    let waits = awaits_continue(request.headers());
+    drain(request.into_body(), waits);
+}
+
 /// Reads and drops what is left of a body, within bounds, while the answer is
 /// on its way: a connection that is closed over unread data is reset, and the
 /// reset can overtake the answer.
 ///
 /// A client that waits for `100 Continue` has not sent its body, and asking for
 /// it now would be a lie.
-pub fn drain(mut body: Incoming, awaits_continue: bool) {
+fn drain(mut body: Incoming, awaits_continue: bool) {
     if body.is_end_stream() || awaits_continue {
         return;
     }

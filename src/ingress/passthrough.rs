@@ -11,7 +11,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use super::body::{ClientBody, ClientFault, Watched, awaits_continue, drain};
+use super::body::{ClientBody, ClientFault, Watched, drain_request};
 use super::problem::{self, Code, Problem, overloaded};
 use super::respond::keep_reason;
 use super::{Ingress, Peer, forward};
@@ -36,8 +36,7 @@ impl Ingress {
         destination: &Arc<DestinationPlan>,
     ) -> Result<Response<ClientBody>, Problem> {
         let Some(_in_flight) = self.engine.capacity.in_flight.try_take(1, plan.limits.in_flight as u64) else {
-            let waits = awaits_continue(request.headers());
-            drain(request.into_body(), waits);
+            drain_request(request);
             return Err(overloaded());
         };
         let (mut head, body) = request.into_parts();

@@ -9,7 +9,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 
 use super::access::AccessLine;
-use super::body::{Bounds, ClientBody, awaits_continue, drain, read_whole};
+use super::body::{Bounds, ClientBody, awaits_continue, drain_request, read_whole};
 use super::extract::{self, Extracted};
 use super::passthrough::{bypassed, told};
 use super::problem::{Code, Problem, key_missing, shutting_down, unknown};
@@ -221,8 +221,7 @@ fn refuse_unsupported(request: &Request<Incoming>) -> Result<(), Problem> {
 
 /// Refuses a request whose body was not read.
 fn refuse(request: Request<Incoming>, problem: Problem) -> Problem {
-    let waits = awaits_continue(request.headers());
-    drain(request.into_body(), waits);
+    drain_request(request);
     problem
 }
 
