@@ -16,6 +16,11 @@ impl Boottime {
     pub fn since(self, earlier: Boottime) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
+
+    /// The reading itself, counted from wherever the clock began.
+    pub fn since_start(self) -> Duration {
+        self.0
+    }
 }
 
 /// Where time comes from.

@@ -259,6 +259,7 @@ async fn open_store(
             tracing::warn!("store.memory forgets every record when this process ends");
             Ok(Arc::new(MemoryStore::new(clock, boot, capacity)))
         }
+        StorePlan::Redis(_) => bail!("`store.redis` cannot be had yet"),
         StorePlan::Embedded { path, sync } => {
             let folder = path.clone();
             let options = Options { path, sync, takeover, clock, boot };

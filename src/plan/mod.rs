@@ -92,11 +92,64 @@ pub enum StorePlan {
         /// When a write counts as durable.
         sync: Sync,
     },
+    /// A Redis or Valkey that several nodes share.
+    Redis(Box<RedisPlan>),
     /// Process memory, for tests.
     Memory {
         /// Bytes of records; new claims are refused when it is full.
         capacity: u64,
     },
+}
+
+/// A Redis that several nodes share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisPlan {
+    /// How its servers are found.
+    pub servers: RedisServers,
+    /// What every key begins with.
+    pub prefix: String,
+    /// How many replicas must have a claim before it counts.
+    pub replicas: u32,
+    /// How long one call may take.
+    pub timeout: Duration,
+    /// Whether settings that break the promise are refused instead of warned of.
+    pub strict: bool,
+}
+
+/// How the servers of a Redis are found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RedisServers {
+    /// One server, by its address.
+    One(RedisUrl),
+    /// The masters of a cluster, found through this one of its servers.
+    Cluster(RedisUrl),
+    /// The master of that name, as the sentinels tell.
+    Sentinel {
+        /// The name the sentinels know the master by.
+        master: String,
+        /// The sentinels.
+        nodes: Vec<RedisUrl>,
+        /// How the master is spoken to; its host and port are the sentinels' to
+        /// say.
+        login: RedisUrl,
+    },
+}
+
+/// One Redis server: `redis://user:password@host:port/database`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisUrl {
+    /// Whether TLS is spoken (`rediss://`).
+    pub tls: bool,
+    /// A name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The user, for servers with access lists.
+    pub username: Option<String>,
+    /// The password.
+    pub password: Option<Secret>,
+    /// The number of the database.
+    pub database: u32,
 }
 
 /// When a write to the embedded store counts as durable.

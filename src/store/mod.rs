@@ -26,6 +26,7 @@ mod census;
 mod conformance;
 pub mod embedded;
 pub mod memory;
+mod redis;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,0 +1,3 @@
+//! The store that several nodes share: a Redis or Valkey.
+
+mod clock;
