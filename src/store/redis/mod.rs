@@ -1,3 +1,4 @@
 //! The store that several nodes share: a Redis or Valkey.
 
 mod clock;
+mod servers;

@@ -1,0 +1,3 @@
+//! Over real servers.
+
+mod launching;
