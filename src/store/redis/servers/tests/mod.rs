@@ -1,3 +1,11 @@
-//! Over real servers.
+//! Over real servers, started by the launcher.
 
+mod acks;
+mod cluster;
+mod ear;
 mod launching;
+mod recovery;
+mod scripts;
+mod sentinel;
+mod support;
+mod tls;

@@ -1,0 +1,240 @@
+//! One new connection: a name resolved, TCP, TLS, credentials, database; all
+//! of it within one timeout.
+//!
+//! The sockets and their tasks are ours, not the crate's, so that a connection
+//! can be thrown away at once: what is still on it then reaches nobody.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError, RedisResult};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::fault::{Fault, broken};
+use super::gauge::{Gauge, Stream};
+use super::tls::Trust;
+use crate::plan::RedisUrl;
+
+/// When the kernel begins to ask whether the other side still lives, and how
+/// often it asks; our own PING is quicker, this is for sockets nobody watches.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// Commands that may wait for a place in the socket's buffer.
+const QUEUE: usize = 256;
+
+/// Where a server is. IPv6 addresses have no brackets here.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Address {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl Address {
+    pub(super) fn of(url: &RedisUrl) -> Self {
+        Self { host: url.host.trim_start_matches('[').trim_end_matches(']').to_owned(), port: url.port }
+    }
+
+    /// From `host:port`, as redirects name it; an empty or unknown host is the
+    /// one that was asked.
+    pub(super) fn parse(text: &str, asked: &Address) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self::announced(host, port.parse().ok()?, asked))
+    }
+
+    /// As a server announced it.
+    pub(super) fn announced(host: &str, port: u16, asked: &Address) -> Self {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let known = !host.is_empty() && host != "?";
+        Self { host: if known { host } else { &asked.host }.to_owned(), port }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Credentials, database and whether TLS is spoken.
+#[derive(Debug, Clone)]
+pub(super) struct Login {
+    tls: bool,
+    info: RedisConnectionInfo,
+}
+
+impl Login {
+    pub(super) fn of(url: &RedisUrl) -> Self {
+        // RESP2 and no CLIENT SETINFO: what every server and every access list
+        // takes.
+        let mut info = RedisConnectionInfo::default().set_db(i64::from(url.database)).set_skip_set_lib_name();
+        if let Some(username) = &url.username {
+            info = info.set_username(username);
+        }
+        if let Some(password) = &url.password {
+            info = info.set_password(password.reveal());
+        }
+        Self { tls: url.tls, info }
+    }
+}
+
+/// The life of one socket: ended by the other side, or by us.
+#[derive(Debug, Clone)]
+pub(super) struct Wire {
+    ended: CancellationToken,
+    gauge: Gauge,
+}
+
+impl Wire {
+    /// Ends it. Whoever still waits for an answer on it gets an error.
+    pub(super) fn end(&self) {
+        self.ended.cancel();
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+
+    pub(super) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// An answer was taken whole, so the bytes that came are accounted for.
+    pub(super) fn answered(&self) {
+        self.gauge.reset();
+    }
+}
+
+/// A connection and its socket; the socket ends with the value.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) wire: Wire,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.wire.end();
+    }
+}
+
+/// Makes connections.
+#[derive(Debug)]
+pub(super) struct Dialer {
+    trust: Trust,
+    timeout: Duration,
+    tasks: TaskTracker,
+    closing: CancellationToken,
+    /// Counts attempts, so that a name with several addresses has each tried.
+    attempts: AtomicUsize,
+}
+
+impl Dialer {
+    pub(super) fn new(trust: Trust, timeout: Duration, tasks: TaskTracker, closing: CancellationToken) -> Self {
+        Self { trust, timeout, tasks, closing, attempts: AtomicUsize::new(0) }
+    }
+
+    /// How long a call may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// A connection for commands.
+    pub(super) async fn dial(&self, address: &Address, login: &Login) -> Result<Connected, Fault> {
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_connection_timeout(None)
+            .set_pipeline_buffer_size(QUEUE);
+        let made = self.within(address, async {
+            let (stream, gauge) = self.stream(address, login).await?;
+            let made = MultiplexedConnection::new_with_config(&login.info, stream, config).await;
+            let (connection, driver) = made.map_err(|error| unreachable(address, &broken(&error)))?;
+            let wire = Wire { ended: self.closing.child_token(), gauge };
+            let ended = wire.ended.clone();
+            self.tasks.spawn(async move {
+                ended.run_until_cancelled(driver).await;
+                // Whichever came first: from here on no call is begun on it.
+                ended.cancel();
+            });
+            Ok(Connected { connection, wire })
+        });
+        made.await
+    }
+
+    /// A connection for messages.
+    pub(super) async fn dial_for_messages(&self, address: &Address, login: &Login) -> Result<(PubSub, Gauge), Fault> {
+        let made = self.within(address, async {
+            let (stream, gauge) = self.stream(address, login).await?;
+            let made = PubSub::new(&login.info, stream).await;
+            made.map(|messages| (messages, gauge)).map_err(|error| unreachable(address, &broken(&error)))
+        });
+        made.await
+    }
+
+    async fn within<T>(&self, address: &Address, made: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        match tokio::time::timeout(self.timeout, made).await {
+            Ok(made) => made,
+            Err(_) => Err(unreachable(address, &format!("no connection within {:?}", self.timeout))),
+        }
+    }
+
+    async fn stream(&self, address: &Address, login: &Login) -> Result<(Stream, Gauge), Fault> {
+        let tcp = self.tcp(address).await.map_err(|error| unreachable(address, &error.to_string()))?;
+        let gauge = Gauge::default();
+        if !login.tls {
+            return Ok((Stream::plain(tcp, gauge.clone()), gauge));
+        }
+        let config = self.trust.config().map_err(|why| unreachable(address, &why))?;
+        let name = ServerName::try_from(address.host.clone())
+            .map_err(|_| unreachable(address, "no certificate can be for such a host"))?;
+        let tls = TlsConnector::from(Arc::clone(&config)).connect(name, tcp).await;
+        let tls = tls.map_err(|error| unreachable(address, &format!("TLS: {error}")))?;
+        Ok((Stream::tls(tls, gauge.clone()), gauge))
+    }
+
+    /// The name is resolved each time: after a failover it may lead elsewhere.
+    async fn tcp(&self, address: &Address) -> std::io::Result<TcpStream> {
+        let found: Vec<SocketAddr> = tokio::net::lookup_host((address.host.as_str(), address.port)).await?.collect();
+        let first = self.attempts.fetch_add(1, Ordering::Relaxed);
+        let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+        for index in 0..found.len() {
+            let Some(address) = found.get((first.wrapping_add(index)) % found.len()) else { break };
+            match TcpStream::connect(address).await {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+                    SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+                    return Ok(stream);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+fn unreachable(address: &Address, why: &str) -> Fault {
+    Fault::Unavailable(format!("{address}: {why}"))
+}
+
+/// Waits for the answer to a question that changes nothing: whatever goes
+/// wrong with it, nothing was executed.
+pub(super) async fn answer<T>(within: Duration, call: impl Future<Output = RedisResult<T>>) -> Result<T, Fault> {
+    let because = |error: RedisError| Fault::Unavailable(broken(&error));
+    match tokio::time::timeout(within, call).await {
+        Ok(answer) => answer.map_err(because),
+        Err(_) => Err(Fault::Unavailable(format!("no answer within {within:?}"))),
+    }
+}

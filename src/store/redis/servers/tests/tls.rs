@@ -1,0 +1,39 @@
+//! TLS with a certificate that is trusted, or not.
+
+use std::sync::Arc;
+
+use tokio_rustls::rustls::RootCertStore;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+
+use super::support::{Host, eventually, plan, put, url, well};
+use crate::clock::SystemClock;
+use crate::plan::{RedisPlan, RedisServers, RedisUrl};
+use crate::store::redis::servers::Servers;
+use crate::store::redis::servers::launcher::RedisServer;
+use crate::store::redis::servers::tls::Trust;
+
+fn speaking_tls(server: &RedisServer) -> RedisPlan {
+    plan(RedisServers::One(RedisUrl { tls: true, ..url(server.tls_port()) }))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trusted_certificate_is_taken_and_another_is_not() {
+    let server = RedisServer::with_tls();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(server.certificate()).unwrap()).unwrap();
+    let start =
+        |trust| Servers::trusting(trust, &speaking_tls(&server), Arc::new(SystemClock), Arc::new(Host::default()));
+    let servers = start(Trust::of(roots));
+    well(&servers).await;
+    put(&servers, "k", "1").await.unwrap();
+    let mut news = servers.news("c");
+    assert!(news.recv().await.is_some());
+
+    let another = RedisServer::with_tls();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(another.certificate()).unwrap()).unwrap();
+    let servers = start(Trust::of(roots));
+    eventually("a refusal", async || servers.health().borrow().clone().is_err_and(|why| why.contains("TLS"))).await;
+    assert!(put(&servers, "k", "1").await.is_err());
+}
