@@ -41,9 +41,13 @@ impl RedisPair {
     pub fn replicated() -> (RedisServer, RedisServer) {
         let master = RedisServer::start();
         let replica = RedisServer::with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
-        wait_until("a replica in step", || {
-            replica.info("master_link_status").as_deref() == Some("up")
-                && master.info("slave0").is_some_and(|line| line.contains("state=online"))
+        wait_until("a replica in step", || replica.info("master_link_status").as_deref() == Some("up"));
+        // A message is something to acknowledge that leaves nothing behind.
+        master.command(&["PUBLISH", "in step", ""]).done();
+        let offset = master.info("master_repl_offset").unwrap();
+        wait_until("a replica that acknowledges", || {
+            let acknowledged = format!(",offset={offset},");
+            master.info("slave0").is_some_and(|line| line.contains("state=online") && line.contains(&acknowledged))
         });
         (master, replica)
     }
@@ -71,7 +75,10 @@ impl RedisPair {
     /// Lets the sentinels make the replica the master, and waits for it.
     pub fn failover(&self) {
         let before = self.master_port();
-        self.sentinels[0].command(&["SENTINEL", "FAILOVER", self.master_name()]).done();
+        // A sentinel takes its time to find out that a replica is fit.
+        wait_until("a replica that is fit", || {
+            !matches!(self.sentinels[0].command(&["SENTINEL", "FAILOVER", self.master_name()]), Reply::Error(_))
+        });
         self.wait_for_another_master(before);
     }
 

@@ -43,6 +43,10 @@ async fn a_flood_that_nobody_reads_is_bounded_and_told() {
     assert_eq!(next(&mut news).await, News::Lost);
     let publish = "for n = 1, 3000 do redis.call('PUBLISH', 'chan', n) end";
     server.command(&["EVAL", publish, "0"]).done();
+    // The ear has heard all that was said before a PING of its was answered.
+    let pings = || server.info("cmdstat_ping").and_then(|line| line.split(['=', ',']).nth(1)?.parse::<u32>().ok());
+    let before = pings();
+    eventually("pings", async || pings() >= before.map(|count| count + 5)).await;
     let mut read = 0;
     while next(&mut news).await != News::Lost {
         read += 1;

@@ -78,7 +78,7 @@ async fn credentials_and_database_are_used_and_never_told() {
     let wrong = plan(RedisServers::One(with_password(server.port(), "hunter2")));
     let (servers, host) = begin(&wrong);
     super::support::eventually("a refusal", async || {
-        servers.health().borrow().clone().is_err_and(|why| why.contains("WRONGPASS"))
+        servers.health().borrow().clone().is_err_and(|why| why.contains("authentication failed"))
     })
     .await;
     let Err(Fault::Unavailable(why)) = servers.link_for(b"k") else { panic!("no password, no link") };
