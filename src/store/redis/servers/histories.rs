@@ -35,12 +35,10 @@ impl Histories {
         let lost = |known: &&Arc<Vitals>| !now.continues(known) && (known.run_id == now.run_id || !living(known));
         let Some(slots) = slots else { return self.whole.iter().find(lost).map(|known| known.run_id.clone()) };
         let mut last: Option<&Arc<Vitals>> = None;
-        // Neighbours mostly have the same history: each is looked at once.
         let held = slots.iter().filter_map(|slot| self.by_slot.get(usize::from(slot))?.as_ref());
-        let fresh =
-            held.filter(|known| !std::mem::replace(&mut last, Some(known)).is_some_and(|l| Arc::ptr_eq(l, known)));
-        let mut fresh = fresh;
-        fresh.find(lost).map(|known| known.run_id.clone())
+        // Neighbours mostly have the same history: each is looked at once.
+        let mut distinct = held.filter(|known| !last.replace(known).is_some_and(|last| Arc::ptr_eq(last, known)));
+        distinct.find(lost).map(|known| known.run_id.clone())
     }
 
     /// From now on `vitals` holds this.
