@@ -119,7 +119,7 @@ impl Server {
         let store = open_store(plan.store.clone(), takeover, Arc::clone(&clock), boot).await?;
         let listeners = bind_all(&plan)?;
         let admin_listener = plan.admin.clone().map(bind_admin).transpose()?;
-        if let Err(orphans) = orphans::check(&plan, store.lineages(), clock.now()) {
+        if let Err(orphans) = orphans::check(&plan, store.lineages().await?, clock.now()) {
             store.close().await?;
             return Err(orphans.into());
         }
@@ -152,18 +152,18 @@ impl Server {
             tokio::select! {
                 _ = signals.terminate.recv() => break,
                 _ = signals.interrupt.recv() => break,
-                _ = signals.hangup.recv() => self.reload(config),
+                _ = signals.hangup.recv() => self.reload(config).await,
             }
         }
         self.stop().await
     }
 
     /// Takes a changed file up, whole or not at all.
-    fn reload(&self, config: Option<&Path>) {
+    async fn reload(&self, config: Option<&Path>) {
         let Some(file) = config else {
             return tracing::warn!("SIGHUP: there is no configuration file to read again");
         };
-        match self.load_again(file) {
+        match self.load_again(file).await {
             Ok(plan) => {
                 self.ingress.plan.store(Arc::new(plan));
                 tracing::info!("the changed configuration is in force");
@@ -172,7 +172,7 @@ impl Server {
         }
     }
 
-    fn load_again(&self, file: &Path) -> anyhow::Result<Plan> {
+    async fn load_again(&self, file: &Path) -> anyhow::Result<Plan> {
         let Loaded { plan, warnings } = config::load(file, &super::environment)?;
         for warning in warnings.iter() {
             tracing::warn!("{warning}");
@@ -182,7 +182,8 @@ impl Server {
             bail!("`store`, `listen` and `admin` cannot change while running; restart to change them");
         }
         let engine = &self.ingress.engine;
-        orphans::check(&plan, engine.store.lineages(), engine.clock.now())?;
+        let uses = engine.store.lineages().await.context("nobody can say which routes still have live records")?;
+        orphans::check(&plan, uses, engine.clock.now())?;
         warn_of_moved_routes(&running, &plan);
         Ok(plan)
     }

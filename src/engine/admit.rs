@@ -1,6 +1,7 @@
 //! The story of one guarded request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -14,11 +15,16 @@ use super::{Client, Engine};
 use crate::entropy;
 use crate::model::admission::{Admission, Offer, Running, UnknownCaps};
 use crate::model::key::RecordId;
-use crate::model::record::{AttemptToken, Completion, StateName};
+use crate::model::outcome::DoubtReason;
+use crate::model::record::{AttemptToken, Completion, Settlement, StateName};
 use crate::model::response::StoredBody;
 use crate::model::time::Timestamp;
 use crate::plan::policy::{OnStoreError, OnUnknown};
 use crate::store::StoreError;
+
+/// How long one waits for news of an attempt on another node before the store
+/// is asked all the same: what a message costs that was lost.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Brings one guarded request to its answer.
@@ -31,26 +37,27 @@ impl Engine {
             Ok(candidate) => candidate,
             Err(error) => {
                 let present = request.present.clone();
-                let seat = self.flights.sit(present.identity.record_id(), request.presented.fingerprint.digest);
+                let seat = self.sit(&request, &present);
                 return client.tell(self.store_failed(&error, request, &present, seat));
             }
         };
         let id = candidate.identity.record_id();
         let deadline = Instant::now() + request.route.policy.wait;
-        let mut seat = self.flights.sit(id, request.presented.fingerprint.digest);
+        let mut seat = self.sit(&request, &candidate);
         let mut waiting: Option<Ticket> = None;
+        // The attempt that was running when this request came.
+        let mut waited_for: Option<Running> = None;
         let mut succeeding = false;
         let answer = loop {
             let Some(permit) = self.permit(&request, id).await else {
                 break refused(Reason::Overloaded);
             };
             seat.look();
-            let running = match self.ask(&request, &candidate).await {
+            let running = match self.ask(&request, &candidate, &mut seat, waited_for).await {
                 Asked::Granted(claim) => {
-                    seat.begin();
                     return self.attempt(request, candidate, claim, seat, client, permit).await;
                 }
-                Asked::Running(running) => running,
+                Asked::Running(running) => *waited_for.get_or_insert(running),
                 Asked::Told(answer) => break answer,
                 Asked::Failed(error) => {
                     if succeeding {
@@ -73,7 +80,7 @@ impl Engine {
                 Woken::Succeed => succeeding = true,
                 Woken::Answer(answer) => break answer,
                 Woken::Left => return,
-                Woken::TimeIsUp => break still_running(running, id, self.clock.now()),
+                Woken::TimeIsUp => break still_running(running, (id, StateName::InFlight), self.clock.now()),
             }
         };
         if succeeding {
@@ -82,6 +89,10 @@ impl Engine {
             seat.settle();
         }
         client.tell(answer);
+    }
+
+    fn sit(&self, request: &Guarded, candidate: &Candidate) -> Seat {
+        self.flights.sit(candidate.identity.record_id(), Arc::new(request.presented.fingerprint.clone()))
     }
 
     /// Counts this request as in flight, if there is room. Where there is none, a
@@ -109,9 +120,24 @@ impl Engine {
         Ok(request.present.clone())
     }
 
-    /// Asks the store for the claim.
-    async fn ask(&self, request: &Guarded, candidate: &Candidate) -> Asked {
+    /// Asks for the claim: the attempt of this node that holds the record, if
+    /// one does, and else the store.
+    async fn ask(
+        &self,
+        request: &Guarded,
+        candidate: &Candidate,
+        seat: &mut Seat,
+        waited_for: Option<Running>,
+    ) -> Asked {
         let id = candidate.identity.record_id();
+        let about = |reason, state| Asked::Told(Answer::Refused(Refused { reason, record: Some((id, state)) }));
+        if let Some(holder) = seat.holder() {
+            return if request.presented.asks_the_same(&holder.asked) {
+                Asked::Running(holder.running)
+            } else {
+                about(Reason::KeyReused, StateName::InFlight)
+            };
+        }
         let (token, attempt_id) = match (entropy::attempt_token(), entropy::attempt_id()) {
             (Ok(token), Ok(attempt_id)) => (token, attempt_id),
             (Err(error), _) | (_, Err(error)) => {
@@ -119,17 +145,27 @@ impl Engine {
             }
         };
         let (started, asked_at) = (Instant::now(), self.clock.boottime());
-        let offer = self.offer(request, candidate, token, attempt_id);
+        let mut offer = self.offer(request, candidate, token, attempt_id);
+        offer.waited_for = waited_for.map(|running| running.attempt);
         let answered = timeout(STORE_TIMEOUT, self.store.claim(offer)).await;
         self.metrics.store_latency("claim", started.elapsed());
-        let about = |reason, state| Asked::Told(Answer::Refused(Refused { reason, record: Some((id, state)) }));
         match answered.unwrap_or_else(|_| Err(StoreError::Unclear("no answer from the store in time".into()))) {
             Ok(Admission::Granted(grant)) => {
                 let lease = request.route.policy.lease;
-                Asked::Granted(Claim::new(self, id, token, grant.attempt, grant.over_doubt, lease, asked_at))
+                let claim = Claim::new(self, id, token, grant.attempt, grant.over_doubt, lease, asked_at);
+                let running = Running { since: self.clock.now(), attempt: grant.attempt };
+                if seat.begin(running) {
+                    return Asked::Granted(claim);
+                }
+                // The store was emptied between two claims of this node. The
+                // second is not used, and says so in the only way that lets
+                // nobody else in while the first one runs.
+                let doubt = Settlement::Doubt(DoubtReason::Abandoned);
+                self.settle(&claim.settle(), doubt, &mut None).await;
+                Asked::Running(running)
             }
             Ok(Admission::InFlight(running)) => Asked::Running(running),
-            Ok(Admission::Replay(completion)) => Asked::Told(self.replay(*completion, id)),
+            Ok(Admission::Replay(completion)) => Asked::Told(self.replay(&completion, id)),
             Ok(Admission::Mismatch(state)) => about(Reason::KeyReused, state),
             // With `forward`, a retry that is identical is granted: who comes
             // here is held, whatever the route says.
@@ -138,10 +174,15 @@ impl Engine {
                 about(reason, StateName::Unknown)
             }
             Ok(Admission::Expired) => about(Reason::KeyExpired, StateName::Expired),
+            Ok(Admission::NotFollowed) => {
+                let now = self.clock.now();
+                let running = waited_for.unwrap_or(Running { since: now, attempt: 0 });
+                Asked::Told(still_running(running, (id, StateName::Released), now))
+            }
             Ok(Admission::Saturated) => Asked::Told(refused(Reason::Overloaded)),
             Ok(Admission::Corrupt) => Asked::Told(refused(Reason::RecordCorrupt)),
             Err(error) => {
-                if matches!(error, StoreError::Unclear(_)) {
+                if matches!(error, StoreError::Unclear(_) | StoreError::Unreplicated(_)) {
                     self.release_unclear(LateClaim { id, token }, error.clone());
                 }
                 Asked::Failed(error)
@@ -164,8 +205,9 @@ impl Engine {
             token,
             attempt_id,
             node: self.boot,
-            term: self.store.term(policy.lease),
+            lease: policy.lease,
             caps: UnknownCaps { per_scope: limits.unknown_per_scope, per_route: limits.unknown_per_route },
+            waited_for: None,
         }
     }
 
@@ -179,12 +221,15 @@ impl Engine {
 
     async fn wait(&self, seat: &mut Seat, deadline: Instant, client: &mut Client) -> Woken {
         loop {
+            let elsewhere = self.has_peers && seat.holder().is_none();
+            let patience = if elsewhere { deadline.min(Instant::now() + LOOK_AGAIN) } else { deadline };
             let seen = tokio::select! {
                 biased;
                 () = client.left() => return Woken::Left,
                 () = self.stopping.draining.cancelled() => return Woken::Answer(refused(Reason::ShuttingDown)),
-                seen = timeout_at(deadline, seat.wait()) => match seen {
+                seen = timeout_at(patience, seat.wait()) => match seen {
                     Ok(seen) => seen,
+                    Err(_) if patience < deadline => return Woken::AskAgain,
                     Err(_) => return Woken::TimeIsUp,
                 },
             };
@@ -211,10 +256,10 @@ impl Engine {
     }
 
     /// The answer as it was stored.
-    fn replay(&self, completion: Completion, id: RecordId) -> Answer {
-        let response = completion.response;
-        let bytes = match response.body {
-            StoredBody::Whole(bytes) => bytes,
+    fn replay(&self, completion: &Completion, id: RecordId) -> Answer {
+        let response = &completion.response;
+        let bytes = match &response.body {
+            StoredBody::Whole(bytes) => bytes.clone(),
             StoredBody::NotStored(_) => {
                 let reason = Reason::ResponseNotStored { original_status: response.status };
                 return Answer::Refused(Refused { reason, record: Some((id, StateName::Completed)) });
@@ -246,11 +291,13 @@ impl Engine {
             StoreError::Unavailable(_) | StoreError::Unclear(_) => {
                 request.route.policy.on_store_error == OnStoreError::Bypass
             }
-            StoreError::Full => false,
+            // It can be reached, and says no.
+            StoreError::HeldBack(_) | StoreError::Unreplicated(_) | StoreError::Full => false,
         };
+        let running = Running { since: self.clock.now(), attempt: 0 };
         if may_bypass
             && !self.store.may_hold(candidate.identity.record_id())
-            && let Some(busy) = seat.begin_alone()
+            && let Some(busy) = seat.begin_alone(running)
         {
             let request = request.take_outbound(candidate);
             return Answer::Bypass(Box::new(Bypass { request, busy }));
@@ -282,9 +329,9 @@ enum Woken {
     TimeIsUp,
 }
 
-fn still_running(running: Running, id: RecordId, now: Timestamp) -> Answer {
+fn still_running(running: Running, record: (RecordId, StateName), now: Timestamp) -> Answer {
     let reason = Reason::InFlight { running_for: running.since.until(now) };
-    Answer::Refused(Refused { reason, record: Some((id, StateName::InFlight)) })
+    Answer::Refused(Refused { reason, record: Some(record) })
 }
 
 pub(super) fn refused(reason: Reason) -> Answer {

@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::{Answer, Met, Reason, Refused};
 use super::capacity::Ticket;
 use super::claim::{Claim, LateClaim};
+use super::heartbeat::Heartbeat;
 use super::relay::Follower;
 use super::request::{Candidate, Guarded};
 use super::settle::Written;
@@ -39,6 +40,8 @@ pub(super) struct Attempt {
     is_late: bool,
     /// Counts the attempt as in flight.
     in_flight: Option<Ticket>,
+    /// Keeps the claim believed until it is settled.
+    heartbeat: Option<Heartbeat>,
 }
 
 type Exchange = DestinationFuture<'static, Inbound>;
@@ -79,6 +82,7 @@ impl Engine {
             reader: None,
             is_late: false,
             in_flight: Some(in_flight),
+            heartbeat: claim.heartbeat(self),
         });
         let mut fresh = false;
         loop {
@@ -176,9 +180,10 @@ impl Attempt {
         let told = match reason {
             ReleaseReason::Stopping => Reason::ShuttingDown,
             ReleaseReason::ClaimStale => Reason::StoreUnavailable,
-            ReleaseReason::Unreachable | ReleaseReason::NotSent | ReleaseReason::Status(_) => {
-                Reason::DestinationUnreachable
-            }
+            ReleaseReason::Unreachable
+            | ReleaseReason::NotSent
+            | ReleaseReason::Status(_)
+            | ReleaseReason::StatusRetryAfter(_) => Reason::DestinationUnreachable,
         };
         let state = match self.write(&claim, Settlement::Release(reason)).await {
             Written::Settled(settled) => settled.state,
@@ -203,7 +208,9 @@ impl Attempt {
     /// Writes what was learned; nobody is woken yet.
     pub(super) async fn write(&mut self, claim: &LateClaim, settlement: Settlement) -> Written {
         self.engine.metrics.attempt_ended(&settlement, self.is_late);
-        self.engine.settle(claim, settlement, &mut self.seat).await
+        let written = self.engine.settle(claim, settlement, &mut self.seat).await;
+        self.heartbeat = None;
+        written
     }
 
     /// Wakes who waits, to ask the store.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Engine;
+use super::heartbeat::Heartbeat;
 use crate::clock::Boottime;
 use crate::model::key::RecordId;
 use crate::model::outcome::DoubtReason;
@@ -60,12 +61,18 @@ impl Claim {
         // Counted from before the question: the answer may have been long on
         // its way.
         let asked_at = engine.clock.boottime();
-        match engine.store.confirm(self.id, self.token).await {
+        match engine.confirm(self.id, self.token, self.lease).await {
             Ok(Ok(())) => self.confirmed_at = asked_at,
             Ok(Err(refusal)) => tracing::warn!(record = %self.id, %refusal, "claim lost before it was used"),
-            Err(error) => tracing::warn!(record = %self.id, %error, "claim cannot be confirmed"),
+            // Told already. What was confirmed before may still do.
+            Err(_) => {}
         }
         engine.clock.boottime().since(self.confirmed_at) < self.lease / 2
+    }
+
+    /// The right to confirm it for as long as its attempt runs.
+    pub(super) fn heartbeat(&self, engine: &Engine) -> Option<Heartbeat> {
+        engine.heartbeat(self.id, self.token, self.lease)
     }
 
     /// Gives the claim up for its token, to be settled with.

@@ -1,8 +1,8 @@
 //! The idempotency machine.
 //!
 //! [`Engine::admit`](admit) tells the story of one guarded request; the other
-//! files are its chapters: [`attempt`] sends once, [`receive`] reads the
-//! answer, [`settle`] writes what was learned, [`waiter`] is where duplicates
+//! files are its chapters: [`attempt`] sends once, [`heartbeat`] keeps its
+//! claim believed, [`receive`] reads the answer, [`settle`] writes what was learned, [`waiter`] is where duplicates
 //! wait, [`relay`] is the response on its way through.
 //!
 //! The engine knows no concrete store and no socket. Everything it starts runs
@@ -13,6 +13,7 @@ pub mod answer;
 mod attempt;
 pub mod capacity;
 mod claim;
+mod heartbeat;
 mod receive;
 pub mod relay;
 pub mod request;
@@ -53,6 +54,8 @@ pub struct Engine {
     /// How the machine is stopped.
     pub stopping: Stopping,
     flights: Flights,
+    /// Whether other nodes share the store.
+    has_peers: bool,
     tasks: TaskTracker,
 }
 
@@ -66,7 +69,8 @@ pub struct Stopping {
 }
 
 impl Engine {
-    /// A machine over these parts.
+    /// A machine over these parts. Inside a runtime, since it listens for what
+    /// other nodes do.
     pub fn new(
         store: Arc<dyn Store>,
         destination: Arc<dyn Destination>,
@@ -74,6 +78,13 @@ impl Engine {
         boot: BootId,
         metrics: Arc<Metrics>,
     ) -> Self {
+        let flights = Flights::default();
+        let news = store.news();
+        let has_peers = news.is_some();
+        if let Some(news) = news {
+            // Ends with the store.
+            tokio::spawn(flights.clone().hear(news));
+        }
         Self {
             store,
             destination,
@@ -82,7 +93,8 @@ impl Engine {
             capacity: Capacity::default(),
             metrics,
             stopping: Stopping::default(),
-            flights: Flights::default(),
+            flights,
+            has_peers,
             tasks: TaskTracker::new(),
         }
     }

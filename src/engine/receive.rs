@@ -115,6 +115,7 @@ impl Attempt {
             }
             (Verdict::Keep, End::Broken(reason, _)) => Settlement::Doubt(*reason),
             // The status decides once the head is whole.
+            (Verdict::Release, _) if patience_asked => Settlement::Release(ReleaseReason::StatusRetryAfter(status)),
             (Verdict::Release, _) => Settlement::Release(ReleaseReason::Status(status)),
             (Verdict::Doubt, _) => Settlement::Doubt(DoubtReason::Status(status)),
         };

@@ -9,11 +9,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::answer::{Answer, AnswerBody, Outcome, Refused, Relayed};
 use super::relay::Relay;
+use crate::model::admission::Running;
+use crate::model::fingerprint::Fingerprint;
 use crate::model::key::RecordId;
+use crate::store::News;
 
 /// All flights of this node.
 #[derive(Debug, Clone, Default)]
@@ -30,14 +33,31 @@ struct Flight {
 struct Stage {
     /// Grows with every attempt that settles.
     epoch: u64,
-    /// What the attempt of this node asks for that holds the record, if one does.
-    holder: Option<Asked>,
+    /// The attempt of this node that holds the record, if one does.
+    holder: Option<Holder>,
     /// How many attempts in a row were released while somebody waited.
     releases: u32,
     /// The response that is streaming now, and can be joined.
     live: Option<LiveResponse>,
     /// What the last attempt left for those who waited, if it was released.
     released: Option<Arc<Succession>>,
+}
+
+/// An attempt of this node that holds its record. It is believed before any
+/// store: one that was emptied, or whose clock jumped, knows nothing of it.
+#[derive(Debug, Clone)]
+pub(super) struct Holder {
+    /// What it asks for.
+    pub(super) asked: Asked,
+    /// Since when, and under which number.
+    pub(super) running: Running,
+}
+
+impl Stage {
+    /// Whether the attempt of this node asks for just that.
+    fn is_held_for(&self, asked: &Fingerprint) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.asked.digest == asked.digest)
+    }
 }
 
 /// What one who waits gets to see.
@@ -51,8 +71,8 @@ pub(super) enum Seen {
     Settled,
 }
 
-/// What a caller asked for, as its fingerprint tells it.
-pub(super) type Asked = [u8; 32];
+/// What a caller asked for.
+pub(super) type Asked = Arc<Fingerprint>;
 
 /// A response that is streaming.
 #[derive(Debug, Clone)]
@@ -150,8 +170,7 @@ impl Flights {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a seat on the record's flight. `asked` is the digest of the caller's
-    /// fingerprint.
+    /// Takes a seat on the record's flight.
     pub(super) fn sit(&self, id: RecordId, asked: Asked) -> Seat {
         let mut map = self.map();
         let flight = map.entry(id).or_insert_with(|| Flight { seats: 0, stage: watch::Sender::new(Stage::default()) });
@@ -159,7 +178,33 @@ impl Flights {
         let stage = flight.stage.clone();
         let seen = stage.subscribe();
         let began = seen.borrow().epoch;
-        Seat { flights: self.clone(), id, asked, stage, seen, began }
+        Seat { flights: self.clone(), id, asked, stage, seen, began, held_at: None }
+    }
+
+    /// Wakes who waits here for what happens on other nodes, for as long as
+    /// there is news.
+    pub(super) async fn hear(self, mut news: mpsc::Receiver<News>) {
+        while let Some(news) = news.recv().await {
+            let map = self.map();
+            match news {
+                News::Settled(id) => map.get(&id).into_iter().for_each(Flight::wake),
+                News::Missed => map.values().for_each(Flight::wake),
+            }
+        }
+    }
+}
+
+impl Flight {
+    /// Lets everybody ask the store again, unless they wait for an attempt of
+    /// this node.
+    fn wake(&self) {
+        self.stage.send_if_modified(|stage| {
+            let waits_for_others = stage.holder.is_none();
+            if waits_for_others {
+                *stage = Stage { epoch: stage.epoch + 1, ..Stage::default() };
+            }
+            waits_for_others
+        });
     }
 }
 
@@ -172,6 +217,8 @@ pub(super) struct Seat {
     stage: watch::Sender<Stage>,
     seen: watch::Receiver<Stage>,
     began: u64,
+    /// The epoch in which this seat's attempt began to hold the record.
+    held_at: Option<u64>,
 }
 
 impl Seat {
@@ -180,22 +227,33 @@ impl Seat {
         self.flights.map().get(&self.id).map_or(0, |flight| flight.seats.saturating_sub(1))
     }
 
-    /// Says that an attempt of this node holds the record now.
-    pub(super) fn begin(&self) {
-        self.stage.send_modify(|stage| stage.holder = Some(self.asked));
+    /// The attempt of this node that holds the record, if one does.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        self.seen.borrow().holder.clone()
+    }
+
+    /// Says that an attempt of this node holds the record now. `false`: another
+    /// one does already, and this must not be used.
+    #[must_use]
+    pub(super) fn begin(&mut self, running: Running) -> bool {
+        let mut held_at = None;
+        let begun = self.stage.send_if_modified(|stage| {
+            let is_free = stage.holder.is_none();
+            if is_free {
+                stage.holder = Some(Holder { asked: Arc::clone(&self.asked), running });
+                held_at = Some(stage.epoch);
+            }
+            is_free
+        });
+        self.held_at = self.held_at.or(held_at);
+        begun
     }
 
     /// Says that this node is busy with the key where no store can be asked,
     /// unless it is already.
-    pub(super) fn begin_alone(self) -> Option<Busy> {
-        let asked = self.asked;
-        let begun = self.stage.send_if_modified(|stage| {
-            let is_free = stage.holder.is_none();
-            stage.holder = stage.holder.or(Some(asked));
-            is_free
-        });
-        // Made only when begun: its end settles the flight.
-        begun.then(|| Busy(self))
+    pub(super) fn begin_alone(mut self, running: Running) -> Option<Busy> {
+        // Made only when begun: the end of its seat settles the flight.
+        self.begin(running).then(|| Busy(self))
     }
 
     /// Says that the attempt's response is streaming and can be joined.
@@ -217,7 +275,7 @@ impl Seat {
         self.stage.send_modify(|stage| {
             let releases = stage.releases + 1;
             let last = destination_asked_for_patience || releases > 1;
-            let succession = Succession { asked: self.asked, answer, open: AtomicBool::new(true), last };
+            let succession = Succession { asked: Arc::clone(&self.asked), answer, open: AtomicBool::new(true), last };
             *stage = Stage {
                 epoch: stage.epoch + 1,
                 holder: None,
@@ -241,17 +299,18 @@ impl Seat {
     /// release another one may hold the record: then the store has to be asked.
     pub(super) async fn wait(&mut self) -> Seen {
         let began = self.began;
-        let asked = self.asked;
-        let concerns = |stage: &Stage| stage.epoch != began || (stage.live.is_some() && stage.holder == Some(asked));
+        let asked = Arc::clone(&self.asked);
+        let concerns = |stage: &Stage| stage.epoch != began || (stage.live.is_some() && stage.is_held_for(&asked));
         let stage = match self.seen.wait_for(concerns).await {
             Ok(stage) => stage.clone(),
             // The sender lives as long as this seat: it cannot have gone.
             Err(_) => self.stage.borrow().clone(),
         };
         self.began = stage.epoch;
+        let is_held = stage.epoch == began && stage.is_held_for(&self.asked);
         match (stage.live, stage.released) {
-            (Some(live), _) if stage.epoch == began && stage.holder == Some(self.asked) => Seen::Streaming(live),
-            (_, Some(succession)) if succession.asked == self.asked => Seen::Released(succession),
+            (Some(live), _) if is_held => Seen::Streaming(live),
+            (_, Some(succession)) if succession.asked.digest == self.asked.digest => Seen::Released(succession),
             (_, _) => Seen::Settled,
         }
     }
@@ -266,16 +325,14 @@ impl Seat {
 
 /// This node is busy with a key that has no record.
 #[derive(Debug)]
-pub struct Busy(Seat);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.settle();
-    }
-}
+pub struct Busy(#[expect(dead_code, reason = "it is held for its end")] Seat);
 
 impl Drop for Seat {
+    /// An attempt that ends without a word must not hold the record for ever.
     fn drop(&mut self) {
+        if self.held_at.is_some_and(|held_at| held_at == self.stage.borrow().epoch) {
+            self.settle();
+        }
         let mut map = self.flights.map();
         if let Some(flight) = map.get_mut(&self.id) {
             flight.seats -= 1;

@@ -1,6 +1,7 @@
 //! What a caller may do now: the one decision about a claim, for every store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::fingerprint::Presented;
 use super::key::{Identity, Lineage, RecordId, ScopeDigest};
@@ -36,10 +37,13 @@ pub struct Offer {
     pub attempt_id: u64,
     /// The run of the process that asks.
     pub node: BootId,
-    /// How long the claim is believed.
-    pub term: Term,
+    /// How long the claim is believed without a word from its owner, where
+    /// claims lapse.
+    pub lease: Duration,
     /// How many unknown records may stand before new keys are turned away.
     pub caps: UnknownCaps,
+    /// The number of the attempt this request has waited for, if it has.
+    pub waited_for: Option<u32>,
 }
 
 /// Bounds on unresolved truth.
@@ -59,13 +63,16 @@ pub enum Admission {
     /// Another attempt is running.
     InFlight(Running),
     /// The answer is stored.
-    Replay(Box<Completion>),
+    Replay(Arc<Completion>),
     /// The key was used with other parameters; where its record stands.
     Mismatch(StateName),
     /// Nobody knows the outcome, and this request does not go on.
     Unknown(Held),
     /// The answer is gone, the key is still remembered.
     Expired,
+    /// The attempt it waited for was released, and it does not follow: somebody
+    /// else did and was released too, or the destination asked for patience.
+    NotFollowed,
     /// Too many unknown records stand already; nothing was claimed.
     Saturated,
     /// The stored record is not the one asked for, or unreadable.
@@ -86,6 +93,8 @@ pub struct Grant {
 pub struct Running {
     /// When the attempt began.
     pub since: Timestamp,
+    /// Its number.
+    pub attempt: u32,
 }
 
 /// An unknown record, seen by a retry.
@@ -106,7 +115,8 @@ impl Offer {
 }
 
 /// Decides what `offer` gets, given the record as it stands in the store.
-/// `unknown` counts the unknown records of the offer's (scope, route) now.
+/// `term` is how long a claim granted now is believed; `unknown` counts the
+/// unknown records of the offer's (scope, route) now.
 /// Where the answer is [`Admission::Granted`], the second value is the record
 /// to write before anybody is told.
 ///
@@ -115,6 +125,7 @@ impl Offer {
 pub fn admit(
     record: Option<Record>,
     offer: &Offer,
+    term: Term,
     unknown: UnknownCount,
     now: Timestamp,
 ) -> (Admission, Option<Record>) {
@@ -124,11 +135,16 @@ pub fn admit(
         return (Admission::Corrupt, None);
     }
     let Some(record) = record.and_then(|record| record.at(now)) else {
-        return grant_new(offer, unknown, now);
+        return grant_new(offer, term, unknown, now);
     };
     let same = offer.presented.asks_the_same(&record.fingerprint);
-    match &record.state {
-        RecordState::Released(_) => grant_again(record, offer, now),
+    match record.state {
+        RecordState::Released(ref release) => match offer.waited_for {
+            Some(attempt) if release.reason.asks_for_patience() || record.last_attempt() > attempt => {
+                (Admission::NotFollowed, None)
+            }
+            Some(_) | None => grant_again(record, offer, term, now),
+        },
         RecordState::InFlight(_) | RecordState::Completed(_) | RecordState::Unknown(_) | RecordState::Expired(_)
             if !same =>
         {
@@ -136,18 +152,18 @@ pub fn admit(
         }
         RecordState::InFlight(_) => {
             let since = record.attempts.last().map_or(record.updated_at, |attempt| attempt.started_at);
-            (Admission::InFlight(Running { since }), None)
+            (Admission::InFlight(Running { since, attempt: record.last_attempt() }), None)
         }
-        RecordState::Unknown(doubt) => {
+        RecordState::Unknown(ref doubt) => {
             let identical = offer.presented.is_identical(&record.fingerprint);
             if offer.forward_unknown && identical {
-                grant_again(record, offer, now)
+                grant_again(record, offer, term, now)
             } else {
                 (Admission::Unknown(Held { reason: doubt.reason, identical }), None)
             }
         }
         RecordState::Expired(_) => (Admission::Expired, None),
-        RecordState::Completed(completion) => (Admission::Replay(Box::new(completion.clone())), None),
+        RecordState::Completed(completion) => (Admission::Replay(Arc::new(completion)), None),
     }
 }
 
@@ -160,7 +176,7 @@ pub struct UnknownCount {
     pub in_route: u64,
 }
 
-fn grant_new(offer: &Offer, unknown: UnknownCount, now: Timestamp) -> (Admission, Option<Record>) {
+fn grant_new(offer: &Offer, term: Term, unknown: UnknownCount, now: Timestamp) -> (Admission, Option<Record>) {
     if unknown.in_scope >= offer.caps.per_scope || unknown.in_route >= offer.caps.per_route {
         return (Admission::Saturated, None);
     }
@@ -174,17 +190,17 @@ fn grant_new(offer: &Offer, unknown: UnknownCount, now: Timestamp) -> (Admission
         created_at: now,
         updated_at: now,
         attempts: Vec::with_capacity(1),
-        state: RecordState::InFlight(lease(offer)),
+        state: RecordState::InFlight(lease(offer, term)),
     };
     record.begin(attempt(offer, 1, now));
     (Admission::Granted(Grant { attempt: 1, over_doubt: false }), Some(record))
 }
 
 /// The next attempt of a released record, or of an unknown one that is forwarded.
-fn grant_again(mut record: Record, offer: &Offer, now: Timestamp) -> (Admission, Option<Record>) {
+fn grant_again(mut record: Record, offer: &Offer, term: Term, now: Timestamp) -> (Admission, Option<Record>) {
     let over_doubt = matches!(record.state, RecordState::Unknown(_));
     let number = record.last_attempt().saturating_add(1);
-    if record.apply(Event::Grant(lease(offer)), now).is_err() {
+    if record.apply(Event::Grant(lease(offer, term)), now).is_err() {
         return (Admission::Corrupt, None);
     }
     if !over_doubt {
@@ -195,8 +211,8 @@ fn grant_again(mut record: Record, offer: &Offer, now: Timestamp) -> (Admission,
     (Admission::Granted(Grant { attempt: number, over_doubt }), Some(record))
 }
 
-fn lease(offer: &Offer) -> Lease {
-    Lease { token: offer.token, term: offer.term, keeping: offer.keeping, over: None }
+fn lease(offer: &Offer, term: Term) -> Lease {
+    Lease { token: offer.token, term, keeping: offer.keeping, over: None }
 }
 
 fn attempt(offer: &Offer, number: u32, now: Timestamp) -> Attempt {

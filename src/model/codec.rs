@@ -80,6 +80,7 @@ mod tag {
     pub(super) const RELEASE_CLAIM_STALE: u8 = 3;
     pub(super) const RELEASE_STOPPING: u8 = 4;
     pub(super) const RELEASE_STATUS: u8 = 5;
+    pub(super) const RELEASE_STATUS_RETRY_AFTER: u8 = 6;
 
     pub(super) const DOUBT_CONNECTION_LOST: u8 = 1;
     pub(super) const DOUBT_MALFORMED_ANSWER: u8 = 2;

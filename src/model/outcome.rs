@@ -38,6 +38,23 @@ pub enum ReleaseReason {
     Stopping,
     /// The destination answered a status that the route releases.
     Status(u16),
+    /// The same, and asked for patience with a `Retry-After`: nobody who waited
+    /// follows at once.
+    StatusRetryAfter(u16),
+}
+
+impl ReleaseReason {
+    /// Whether the destination asked for patience.
+    pub const fn asks_for_patience(self) -> bool {
+        match self {
+            ReleaseReason::StatusRetryAfter(_) => true,
+            ReleaseReason::Unreachable
+            | ReleaseReason::NotSent
+            | ReleaseReason::ClaimStale
+            | ReleaseReason::Stopping
+            | ReleaseReason::Status(_) => false,
+        }
+    }
 }
 
 /// Why nobody knows whether an attempt was acted on.
@@ -82,6 +99,7 @@ impl fmt::Display for ReleaseReason {
             ReleaseReason::ClaimStale => f.write_str("claim no longer fresh"),
             ReleaseReason::Stopping => f.write_str("stopping before it was sent"),
             ReleaseReason::Status(status) => write!(f, "released by status {status}"),
+            ReleaseReason::StatusRetryAfter(status) => write!(f, "released by status {status} with a Retry-After"),
         }
     }
 }

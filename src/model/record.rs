@@ -199,6 +199,9 @@ pub enum Event {
     Settle(AttemptToken, Settlement),
     /// The process of this boot is over; its claims have no owner.
     OwnerGone(BootId),
+    /// What the attempt of `token` ended with is to be forgotten: the key is
+    /// open again.
+    Forget(AttemptToken),
 }
 
 /// What the owner of an attempt learned, as the record keeps it.
@@ -281,6 +284,17 @@ impl RecordState {
                     Settlement::Complete(_) => Ok(Completed(completion.clone())),
                     Settlement::Release(_) | Settlement::Doubt(_) => Err(Refusal::Superseded),
                 },
+                None | Some(InFlight(_) | Completed(_) | Unknown(_) | Released(_) | Expired(_)) => {
+                    Err(Refusal::Superseded)
+                }
+            },
+            Event::Forget(token) => match state {
+                Some(Completed(Completion { token: last, .. }) | Released(Release { token: last, .. }))
+                    if *last == token =>
+                {
+                    // A memory that ends now.
+                    Ok(Expired(Tombstone { boundaries: Boundaries { expires_at: now, guarded_until: now } }))
+                }
                 None | Some(InFlight(_) | Completed(_) | Unknown(_) | Released(_) | Expired(_)) => {
                     Err(Refusal::Superseded)
                 }
@@ -475,7 +489,7 @@ impl Record {
         let conclusion = match &event {
             Event::Settle(_, settlement) => Some(settlement.conclusion()),
             Event::OwnerGone(_) => Some(Conclusion::Doubtful(DoubtReason::OwnerLost)),
-            Event::Grant(_) | Event::Confirm(..) => None,
+            Event::Grant(_) | Event::Confirm(..) | Event::Forget(_) => None,
         };
         let next = RecordState::after(Some(&self.state), event, now)?;
         // Over an earlier doubt the last attempt may learn its truth late, and

@@ -78,7 +78,7 @@ impl Subject {
     }
 
     fn offer(&self, key: &str, token: u8) -> Offer {
-        Offer { node: self.boot, term: self.store.term(MINUTE), ..offer(key, token) }
+        Offer { node: self.boot, ..offer(key, token) }
     }
 
     async fn claim(&self, offer: Offer) -> Admission {
@@ -133,8 +133,9 @@ pub(super) fn offer(key: &str, token_byte: u8) -> Offer {
         token: token(token_byte),
         attempt_id: u64::from(token_byte),
         node: BootId::from_bytes([1; 8]),
-        term: crate::model::record::Term::Process(BootId::from_bytes([1; 8])),
+        lease: MINUTE,
         caps: UnknownCaps { per_scope: 1_000, per_route: 1_000 },
+        waited_for: None,
     }
 }
 
@@ -189,7 +190,7 @@ async fn the_first_claim_is_granted_and_the_second_sees_it_in_flight(subject: Su
     assert_eq!(subject.grant(first).await, Grant { attempt: 1, over_doubt: false });
     subject.clock.advance(MINUTE);
     let second = subject.claim(subject.offer("k", 2)).await;
-    assert_eq!(second, Admission::InFlight(Running { since: START }));
+    assert_eq!(second, Admission::InFlight(Running { since: START, attempt: 1 }));
     assert_eq!(subject.grant(subject.offer("another", 3)).await.attempt, 1);
     assert_eq!(subject.store.counts(), Counts { in_flight: 2, unknown: 0 });
 }
@@ -205,7 +206,7 @@ async fn fifty_claims_at_once_and_one_is_granted(subject: Subject) {
     for claim in claims {
         match claim.await.unwrap() {
             Admission::Granted(_) => granted += 1,
-            other => assert_eq!(other, Admission::InFlight(Running { since: START })),
+            other => assert_eq!(other, Admission::InFlight(Running { since: START, attempt: 1 })),
         }
     }
     assert_eq!(granted, 1);
@@ -421,7 +422,7 @@ async fn too_many_unknown_records_turn_new_keys_away(mut subject: Subject) {
 
 async fn a_holder_confirms_and_a_stranger_does_not(subject: Subject) {
     let mine = subject.offer("k", 1);
-    let confirm = async |token| subject.store.confirm(mine.id(), token).await.unwrap();
+    let confirm = async |token| subject.store.confirm(mine.id(), token, MINUTE).await.unwrap();
     assert_eq!(confirm(mine.token).await, Err(Refusal::Superseded));
     subject.grant(mine.clone()).await;
     assert_eq!(confirm(mine.token).await, Ok(()));
@@ -434,14 +435,14 @@ async fn lineages_tell_what_still_lives(mut subject: Subject) {
     let guard = Keeping { guard: MINUTE, ..offer("k", 1).keeping };
     let settled = Offer { keeping: guard, ..subject.offer("settled", 1) };
     subject.grant(settled.clone()).await;
-    let [usage] = &subject.store.lineages()[..] else { panic!("one lineage") };
+    let [usage] = &subject.store.lineages().await.unwrap()[..] else { panic!("one lineage") };
     assert_eq!((usage.lineage, &*usage.route, usage.open), (settled.lineage, "orders", 1));
     subject.settle(&settled, Settlement::Complete(answer(200, "k"))).await.unwrap();
     let doubted = subject.offer("doubted", 2);
     subject.grant(doubted.clone()).await;
     subject.settle(&doubted, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap();
     for _ in 0..2 {
-        let [usage] = &subject.store.lineages()[..] else { panic!("one lineage") };
+        let [usage] = &subject.store.lineages().await.unwrap()[..] else { panic!("one lineage") };
         assert_eq!((usage.lineage, &*usage.route, usage.open), (settled.lineage, "orders", 1));
         let end = START.after(HOUR + MINUTE);
         assert!(usage.live_until >= end && usage.live_until <= end.after(MINUTE), "{:?}", usage.live_until);
@@ -547,8 +548,8 @@ async fn walk(seed: u64) {
                 assert_eq!(tested.store.settle(id, token, settlement).await.unwrap(), expected, "{place}");
             }
             9 => {
-                let expected = oracle.store.confirm(ask.id(), ask.token).await.unwrap();
-                assert_eq!(tested.store.confirm(ask.id(), ask.token).await.unwrap(), expected, "{place}");
+                let expected = oracle.store.confirm(ask.id(), ask.token, MINUTE).await.unwrap();
+                assert_eq!(tested.store.confirm(ask.id(), ask.token, MINUTE).await.unwrap(), expected, "{place}");
             }
             10 => {
                 let by = MINUTE / 2 * u32::try_from(dice.roll(4)).unwrap();

@@ -31,6 +31,9 @@ pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     boot: BootId,
     capacity: u64,
+    /// Whether claims have leases that lapse, as they do where nodes share a
+    /// store. Only the suite of all stores wants that here.
+    leases: bool,
     rows: Mutex<Rows>,
     health: watch::Sender<Health>,
 }
@@ -46,7 +49,14 @@ struct Rows {
 impl MemoryStore {
     /// An empty store that holds `capacity` bytes, owned by the run `boot`.
     pub fn new(clock: Arc<dyn Clock>, boot: BootId, capacity: u64) -> Self {
-        Self { clock, boot, capacity, rows: Mutex::default(), health: watch::Sender::new(Health::Ready) }
+        let (rows, health) = (Mutex::default(), watch::Sender::new(Health::Ready));
+        Self { clock, boot, capacity, leases: false, rows, health }
+    }
+
+    /// The same, with claims that lapse.
+    #[cfg(test)]
+    pub(super) fn with_leases(self) -> Self {
+        Self { leases: true, ..self }
     }
 
     /// Every write leaves the rows consistent before it can panic, so a
@@ -55,13 +65,18 @@ impl MemoryStore {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How long a claim made now is believed.
+    fn term(&self, lease: Duration) -> Term {
+        if self.leases { Term::Until(self.clock.now().after(lease)) } else { Term::Process(self.boot) }
+    }
+
     fn claim_now(&self, offer: &Offer) -> Result<Admission, StoreError> {
         let now = self.clock.now();
         let mut rows = self.rows();
         rows.sweep(now);
         let current = rows.by_id.get(&offer.id()).map(|record| Record::clone(record));
         let unknown = rows.census.unknown_for(offer);
-        let (admission, granted) = admit(current, offer, unknown, now);
+        let (admission, granted) = admit(current, offer, self.term(offer.lease), unknown, now);
         if let Some(record) = granted {
             if rows.bytes + weight(&record) > self.capacity {
                 return Err(StoreError::Full);
@@ -133,8 +148,8 @@ impl Store for MemoryStore {
         Box::pin(async move { self.claim_now(&offer) })
     }
 
-    fn confirm(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
-        let term = Term::Process(self.boot);
+    fn confirm(&self, id: RecordId, token: AttemptToken, lease: Duration) -> StoreFuture<'_, Result<(), Refusal>> {
+        let term = self.term(lease);
         Box::pin(async move { Ok(self.apply_now(id, Event::Confirm(token, term), |_| ())) })
     }
 
@@ -156,6 +171,10 @@ impl Store for MemoryStore {
         })
     }
 
+    fn forget(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move { Ok(self.apply_now(id, Event::Forget(token), |_| ())) })
+    }
+
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {
         Box::pin(async move {
             let record = self.rows().by_id.get(&id).cloned();
@@ -167,16 +186,12 @@ impl Store for MemoryStore {
         self.rows().by_id.contains_key(&id)
     }
 
-    fn term(&self, _lease: Duration) -> Term {
-        Term::Process(self.boot)
-    }
-
     fn counts(&self) -> Counts {
         self.rows().census.totals()
     }
 
-    fn lineages(&self) -> Vec<LineageUse> {
-        self.rows().census.lineages()
+    fn lineages(&self) -> StoreFuture<'_, Vec<LineageUse>> {
+        Box::pin(async { Ok(self.rows().census.lineages()) })
     }
 
     fn health(&self) -> watch::Receiver<Health> {

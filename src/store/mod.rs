@@ -30,12 +30,13 @@ mod redis;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::model::admission::{Admission, Offer};
 use crate::model::key::{Lineage, RecordId};
-use crate::model::record::{AttemptToken, Record, Refusal, Settlement, StateName, Term};
+use crate::model::record::{AttemptToken, Record, Refusal, Settlement, StateName};
 use crate::model::time::Timestamp;
 
 /// A boxed future of a store operation.
@@ -47,8 +48,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// [`Admission::Granted`], durably.
     fn claim(&self, offer: Offer) -> StoreFuture<'_, Admission>;
 
-    /// Confirms that the attempt of `token` still holds the record.
-    fn confirm(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>>;
+    /// Confirms that the attempt of `token` still holds the record, and that it
+    /// is to be believed for another `lease` where that means anything.
+    fn confirm(&self, id: RecordId, token: AttemptToken, lease: Duration) -> StoreFuture<'_, Result<(), Refusal>>;
 
     /// Writes what the attempt of `token` learned.
     fn settle(
@@ -58,6 +60,10 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         settlement: Settlement,
     ) -> StoreFuture<'_, Result<Settled, Refusal>>;
 
+    /// Forgets a record that the attempt of `token` completed or left released:
+    /// its key is open again.
+    fn forget(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>>;
+
     /// The record as it stands, if there is one.
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>>;
 
@@ -65,14 +71,18 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// while it cannot be asked. `false` is a promise.
     fn may_hold(&self, id: RecordId) -> bool;
 
-    /// The term of a claim made in this store now, for a lease of that length.
-    fn term(&self, lease: std::time::Duration) -> Term;
+    /// What other nodes did with records that somebody here waits for; `None`
+    /// where there are no other nodes. With other nodes claims lapse: they have
+    /// to be confirmed within their lease.
+    fn news(&self) -> Option<mpsc::Receiver<News>> {
+        None
+    }
 
     /// What the store counts, cheaply.
     fn counts(&self) -> Counts;
 
     /// The lineages that still have live records.
-    fn lineages(&self) -> Vec<LineageUse>;
+    fn lineages(&self) -> StoreFuture<'_, Vec<LineageUse>>;
 
     /// Whether writes are accepted, as it changes.
     fn health(&self) -> watch::Receiver<Health>;
@@ -100,6 +110,15 @@ impl Settled {
         };
         Self { state: record.state.name(), expires_at }
     }
+}
+
+/// What happened to records elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// The attempt that held this one has settled.
+    Settled(RecordId),
+    /// Some news did not get here: any record may have changed.
+    Missed,
 }
 
 /// How many records stand open.
@@ -142,6 +161,13 @@ pub enum StoreError {
     /// The write failed in a way that leaves open whether it will be found.
     #[error("the store failed in the middle of a write: {0}")]
     Unclear(String),
+    /// It can be reached and takes no new claims at present; nothing was applied.
+    #[error("the store takes no new claims at present: {0}")]
+    HeldBack(String),
+    /// Applied, but not on as many replicas as a claim must be. It does not
+    /// count and has to be undone.
+    #[error("a claim did not reach {0} replicas in time")]
+    Unreplicated(u32),
     /// No room for this write; nothing was applied.
     #[error("the store is full")]
     Full,

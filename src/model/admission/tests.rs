@@ -17,6 +17,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const START: Timestamp = Timestamp::from_millis(1_000_000);
 const BOOT: BootId = BootId::from_bytes(*b"this run");
 const KEEPING: Keeping = Keeping { retention: HOUR, guard: HOUR, unknown_retention: None };
+const TERM: Term = Term::Process(BOOT);
 const ROOM: UnknownCount = UnknownCount { in_scope: 0, in_route: 0 };
 const CAPS: UnknownCaps = UnknownCaps { per_scope: 10, per_route: 100 };
 const FULL: UnknownCount = UnknownCount { in_scope: CAPS.per_scope, in_route: CAPS.per_route };
@@ -70,8 +71,9 @@ fn offer(number: u8, presented: Presented) -> Offer {
         token: token(number),
         attempt_id: u64::from(number),
         node: BOOT,
-        term: Term::Process(BOOT),
+        lease: HOUR,
         caps: CAPS,
+        waited_for: None,
     }
 }
 
@@ -87,7 +89,7 @@ fn answer(status: u16) -> StoredResponse {
 /// The record that the granted `offer` leaves.
 #[track_caller]
 fn granted(record: Option<Record>, offer: &Offer) -> Record {
-    let (admission, written) = admit(record, offer, ROOM, START);
+    let (admission, written) = admit(record, offer, TERM, ROOM, START);
     assert!(matches!(admission, Admission::Granted(_)), "{admission:?}");
     written.unwrap()
 }
@@ -121,7 +123,7 @@ fn expired() -> Record {
 /// What `offer` gets where nothing is to be written.
 #[track_caller]
 fn told(record: Record, offer: &Offer) -> Admission {
-    let (admission, written) = admit(Some(record), offer, ROOM, START);
+    let (admission, written) = admit(Some(record), offer, TERM, ROOM, START);
     assert_eq!(written, None, "{admission:?}");
     admission
 }
@@ -131,7 +133,7 @@ fn told(record: Record, offer: &Offer) -> Admission {
 #[test]
 fn a_new_key_is_granted_and_the_record_says_all_that_the_offer_did() {
     let offer = offer(1, same());
-    let (admission, written) = admit(None, &offer, ROOM, START);
+    let (admission, written) = admit(None, &offer, TERM, ROOM, START);
     assert_eq!(admission, Admission::Granted(Grant { attempt: 1, over_doubt: false }));
     let record = written.unwrap();
     assert_eq!(record.id(), offer.id());
@@ -160,7 +162,7 @@ fn a_new_key_is_granted_and_the_record_says_all_that_the_offer_did() {
 #[test]
 fn too_much_unresolved_truth_turns_new_keys_away() {
     for (in_scope, in_route, admitted) in [(9, 99, true), (10, 0, false), (0, 100, false), (11, 101, false)] {
-        let (admission, written) = admit(None, &offer(1, same()), UnknownCount { in_scope, in_route }, START);
+        let (admission, written) = admit(None, &offer(1, same()), TERM, UnknownCount { in_scope, in_route }, START);
         match admitted {
             true => assert!(matches!(admission, Admission::Granted(_))),
             false => assert_eq!(admission, Admission::Saturated),
@@ -171,7 +173,7 @@ fn too_much_unresolved_truth_turns_new_keys_away() {
 
 #[test]
 fn too_much_unresolved_truth_turns_no_known_key_away() {
-    let get = |record: Record, offer: &Offer| admit(Some(record), offer, FULL, START).0;
+    let get = |record: Record, offer: &Offer| admit(Some(record), offer, TERM, FULL, START).0;
     assert!(matches!(get(in_flight(), &offer(2, same())), Admission::InFlight(_)));
     assert!(matches!(get(completed(), &offer(2, same())), Admission::Replay(_)));
     assert!(matches!(get(unknown(), &offer(2, same())), Admission::Unknown(_)));
@@ -183,12 +185,12 @@ fn too_much_unresolved_truth_turns_no_known_key_away() {
 #[test]
 fn a_key_whose_record_is_over_counts_as_new() {
     let over = START.after(HOUR * 2);
-    let (admission, written) = admit(Some(completed()), &offer(2, different()), ROOM, over);
+    let (admission, written) = admit(Some(completed()), &offer(2, different()), TERM, ROOM, over);
     assert_eq!(admission, Admission::Granted(Grant { attempt: 1, over_doubt: false }));
     let record = written.unwrap();
     assert_eq!((record.created_at, record.attempts.len()), (over, 1), "nothing of the old record is left");
     assert_eq!(record.fingerprint, different().fingerprint);
-    assert_eq!(admit(Some(completed()), &offer(2, same()), FULL, over), (Admission::Saturated, None));
+    assert_eq!(admit(Some(completed()), &offer(2, same()), TERM, FULL, over), (Admission::Saturated, None));
 }
 
 // ---- The order of checks ---------------------------------------------------
@@ -199,17 +201,17 @@ fn other_parameters_are_a_mismatch_before_anything_else() {
         let state = record.state.name();
         let now = record.updated_at;
         for offer in [offer(2, different()), forwarding(2, different())] {
-            let (admission, written) = admit(Some(record.clone()), &offer, ROOM, now);
+            let (admission, written) = admit(Some(record.clone()), &offer, TERM, ROOM, now);
             assert_eq!((admission, written), (Admission::Mismatch(state), None));
         }
     }
-    let (admission, _) = admit(Some(completed()), &offer(2, different()), ROOM, START.after(HOUR));
+    let (admission, _) = admit(Some(completed()), &offer(2, different()), TERM, ROOM, START.after(HOUR));
     assert_eq!(admission, Admission::Mismatch(StateName::Expired), "expired by now");
 }
 
 #[test]
 fn a_retry_is_told_where_its_record_stands() {
-    assert_eq!(told(in_flight(), &offer(2, same())), Admission::InFlight(Running { since: START }));
+    assert_eq!(told(in_flight(), &offer(2, same())), Admission::InFlight(Running { since: START, attempt: 1 }));
     let held = Held { reason: DoubtReason::TimedOut, identical: true };
     assert_eq!(told(unknown(), &offer(2, same())), Admission::Unknown(held));
     assert_eq!(told(expired(), &offer(2, same())), Admission::Expired);
@@ -224,7 +226,7 @@ fn a_replay_is_the_stored_answer() {
 
 #[test]
 fn an_expired_key_is_refused_until_its_guard_is_over() {
-    let get = |now: u64| admit(Some(completed()), &offer(2, same()), ROOM, Timestamp::from_millis(now)).0;
+    let get = |now: u64| admit(Some(completed()), &offer(2, same()), TERM, ROOM, Timestamp::from_millis(now)).0;
     let (expires, over) = (START.after(HOUR).as_millis(), START.after(HOUR * 2).as_millis());
     assert!(matches!(get(expires - 1), Admission::Replay(_)));
     assert_eq!(get(expires), Admission::Expired);
@@ -237,7 +239,7 @@ fn an_expired_key_is_refused_until_its_guard_is_over() {
 #[test]
 fn a_released_record_is_taken_by_any_fingerprint_with_the_next_number_and_a_new_token() {
     for presented in [same(), same_in_other_bytes(), different()] {
-        let (admission, written) = admit(Some(released()), &offer(2, presented.clone()), ROOM, START);
+        let (admission, written) = admit(Some(released()), &offer(2, presented.clone()), TERM, ROOM, START);
         assert_eq!(admission, Admission::Granted(Grant { attempt: 2, over_doubt: false }));
         let record = written.unwrap();
         assert_eq!(record.fingerprint, presented.fingerprint, "the record is now about this request");
@@ -255,10 +257,26 @@ fn attempts_are_numbered_on_when_the_receipt_has_forgotten_some() {
     let mut record = in_flight();
     for number in 1..=40 {
         let released = settled(record, number, Settlement::Release(ReleaseReason::Unreachable));
-        let (admission, written) = admit(Some(released), &offer(number + 1, same()), ROOM, START);
+        let (admission, written) = admit(Some(released), &offer(number + 1, same()), TERM, ROOM, START);
         assert_eq!(admission, Admission::Granted(Grant { attempt: u32::from(number) + 1, over_doubt: false }));
         record = written.unwrap();
     }
+}
+
+#[test]
+fn one_who_waited_follows_the_attempt_it_waited_for_and_no_other() {
+    let waited = |attempt| Offer { waited_for: Some(attempt), ..offer(9, same()) };
+    let get = |record: &Record, offer: &Offer| admit(Some(record.clone()), offer, TERM, ROOM, START).0;
+    let first = released();
+    assert_eq!(get(&first, &waited(1)), Admission::Granted(Grant { attempt: 2, over_doubt: false }));
+    let second = granted(Some(first), &offer(2, same()));
+    assert!(matches!(get(&second, &waited(1)), Admission::InFlight(Running { attempt: 2, .. })), "it waits on");
+    let second = settled(second, 2, Settlement::Release(ReleaseReason::Status(429)));
+    assert_eq!(get(&second, &waited(1)), Admission::NotFollowed, "one has followed already");
+    assert!(matches!(get(&second, &offer(9, same())), Admission::Granted(_)), "a new request is none that waited");
+    let patient = settled(in_flight(), 1, Settlement::Release(ReleaseReason::StatusRetryAfter(429)));
+    assert_eq!(get(&patient, &waited(1)), Admission::NotFollowed, "the destination asked for patience");
+    assert!(matches!(get(&patient, &offer(9, same())), Admission::Granted(_)));
 }
 
 #[test]
@@ -273,7 +291,7 @@ fn the_released_attempt_cannot_settle_for_its_successor() {
 #[test]
 fn an_unknown_record_is_held_unless_the_route_forwards() {
     assert!(matches!(told(unknown(), &offer(2, same())), Admission::Unknown(_)));
-    let (admission, written) = admit(Some(unknown()), &forwarding(2, same()), ROOM, START);
+    let (admission, written) = admit(Some(unknown()), &forwarding(2, same()), TERM, ROOM, START);
     assert_eq!(admission, Admission::Granted(Grant { attempt: 2, over_doubt: true }));
     let RecordState::InFlight(lease) = written.unwrap().state else { panic!() };
     assert_eq!(lease.token, token(2));
@@ -296,7 +314,7 @@ fn only_what_is_identical_to_the_first_request_is_forwarded() {
     let second = granted(Some(first), &forwarding(2, request("recipe 2", &[], "a", "order 1")));
     let second = settled(second, 2, Settlement::Doubt(DoubtReason::TimedOut));
     let other_mode = forwarding(3, request("recipe 2", &[], "b", "order 1"));
-    let (admission, written) = admit(Some(second), &other_mode, ROOM, START);
+    let (admission, written) = admit(Some(second), &other_mode, TERM, ROOM, START);
     assert!(!matches!(admission, Admission::Granted(_)), "x-mode is not what it was at first: {admission:?}");
     assert_eq!(written, None);
 }
@@ -304,10 +322,10 @@ fn only_what_is_identical_to_the_first_request_is_forwarded() {
 #[test]
 fn a_lapsed_lease_is_unknown() {
     let lapses = START.after(HOUR);
-    let leased = granted(None, &Offer { term: Term::Until(lapses), ..offer(1, same()) });
-    let get = |offer: &Offer, now: Timestamp| admit(Some(leased.clone()), offer, ROOM, now).0;
+    let (_, leased) = admit(None, &offer(1, same()), Term::Until(lapses), ROOM, START);
+    let get = |offer: &Offer, now: Timestamp| admit(leased.clone(), offer, TERM, ROOM, now).0;
     let before = Timestamp::from_millis(lapses.as_millis() - 1);
-    assert_eq!(get(&forwarding(2, same()), before), Admission::InFlight(Running { since: START }));
+    assert_eq!(get(&forwarding(2, same()), before), Admission::InFlight(Running { since: START, attempt: 1 }));
     let held = Held { reason: DoubtReason::LeaseLapsed, identical: true };
     assert_eq!(get(&offer(2, same()), lapses), Admission::Unknown(held));
     assert_eq!(get(&offer(2, different()), lapses), Admission::Mismatch(StateName::Unknown));
@@ -330,7 +348,7 @@ fn another_records_row_is_corrupt_and_never_absent() {
 fn another_records_row_is_corrupt_even_when_its_time_is_over() {
     for record in [completed(), released(), expired()] {
         let anothers = Record { identity: identity("another"), ..record };
-        let (admission, written) = admit(Some(anothers), &offer(2, same()), ROOM, START.after(HOUR * 24));
+        let (admission, written) = admit(Some(anothers), &offer(2, same()), TERM, ROOM, START.after(HOUR * 24));
         assert_eq!((admission, written), (Admission::Corrupt, None));
     }
 }

@@ -185,6 +185,7 @@ impl<'a> Reader<'a> {
             tag::RELEASE_CLAIM_STALE => ReleaseReason::ClaimStale,
             tag::RELEASE_STOPPING => ReleaseReason::Stopping,
             tag::RELEASE_STATUS => ReleaseReason::Status(self.status()?),
+            tag::RELEASE_STATUS_RETRY_AFTER => ReleaseReason::StatusRetryAfter(self.status()?),
             _ => return Err(DecodeError::Malformed("reason of release")),
         })
     }

@@ -57,6 +57,7 @@ fn release_reason() -> BoxedStrategy<ReleaseReason> {
         Just(ReleaseReason::ClaimStale),
         Just(ReleaseReason::Stopping),
         any::<u16>().prop_map(ReleaseReason::Status),
+        any::<u16>().prop_map(ReleaseReason::StatusRetryAfter),
     ]
     .boxed()
 }
@@ -523,6 +524,7 @@ fn the_number_of_every_reason_is_fixed() {
         (ReleaseReason::ClaimStale, &[3]),
         (ReleaseReason::Stopping, &[4]),
         (ReleaseReason::Status(0x0102), &[5, 1, 2]),
+        (ReleaseReason::StatusRetryAfter(0x0102), &[6, 1, 2]),
     ] {
         assert_eq!(written(&|out| out.release_reason(reason)), stored, "{reason}");
         assert_eq!(Reader(stored).release_reason(), Ok(reason));

@@ -123,6 +123,10 @@ impl Writer {
                 self.byte(tag::RELEASE_STATUS);
                 self.status(status);
             }
+            ReleaseReason::StatusRetryAfter(status) => {
+                self.byte(tag::RELEASE_STATUS_RETRY_AFTER);
+                self.status(status);
+            }
         }
     }
 

@@ -87,18 +87,18 @@ fn refused(state: &RecordState, event: Event) {
 /// `E` expired, `=` taken and nothing changes, `t` refused: the record is taken,
 /// `s` refused: superseded.
 const LIFE: &str = "
-                              mine:                             another's:                  owner gone:
-                      grant   confirm  201  500  release doubt  confirm  201 release doubt  this-run  another-run
-absent                  F        s      s    s      s      s       s      s     s      s       s          s
-in-flight               t        F      C    C      R      U       s      s     s      s       U          s
-in-flight-over-doubt    t        F      C    U      U      U       s      s     s      s       U          s
-unknown                 F        s      C    C      R      =       s      s     s      s       s          s
-unknown-lapsed          F        F      C    C      R      U       s      s     s      s       s          s
-unknown-earlier-too     F        s      C    =      =      =       s      s     s      s       s          s
-lapsed-earlier-too      F        F      C    U      U      U       s      s     s      s       s          s
-released                F        s      C    C      =      s       s      s     s      s       s          s
-completed               t        s      =    =      s      s       s      s     s      s       s          s
-expired                 t        s      s    s      s      s       s      s     s      s       s          s
+                              mine:                             another's:                  owner gone:               forget:
+                      grant   confirm  201  500  release doubt  confirm  201 release doubt  this-run  another-run  mine  another's
+absent                  F        s      s    s      s      s       s      s     s      s       s          s            s     s
+in-flight               t        F      C    C      R      U       s      s     s      s       U          s            s     s
+in-flight-over-doubt    t        F      C    U      U      U       s      s     s      s       U          s            s     s
+unknown                 F        s      C    C      R      =       s      s     s      s       s          s            s     s
+unknown-lapsed          F        F      C    C      R      U       s      s     s      s       s          s            s     s
+unknown-earlier-too     F        s      C    =      =      =       s      s     s      s       s          s            s     s
+lapsed-earlier-too      F        F      C    U      U      U       s      s     s      s       s          s            s     s
+released                F        s      C    C      =      s       s      s     s      s       s          s            E     s
+completed               t        s      =    =      s      s       s      s     s      s       s          s            E     s
+expired                 t        s      s    s      s      s       s      s     s      s       s          s            s     s
 ";
 
 #[test]
@@ -130,6 +130,8 @@ fn every_event_in_every_state() {
         ("another's: doubt", Event::Settle(ANOTHERS, doubt())),
         ("owner gone: this run", Event::OwnerGone(BOOT)),
         ("owner gone: another run", Event::OwnerGone(OTHER_BOOT)),
+        ("mine: forget", Event::Forget(MINE)),
+        ("another's: forget", Event::Forget(ANOTHERS)),
     ];
     let mut rows = LIFE.lines().skip(3).map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut wrong = Vec::new();

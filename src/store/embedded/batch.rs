@@ -84,6 +84,7 @@ impl<'a> Batch<'a> {
                 self.apply(id, event, |_| (), reply)
             }
             Op::Settle(id, token, settlement, reply) => self.settle(id, token, settlement, reply),
+            Op::Forget(id, token, reply) => self.apply(id, Event::Forget(token), |_| (), reply),
             Op::Read(id, reply) => self.read(id, reply),
         }
     }
@@ -99,7 +100,7 @@ impl<'a> Batch<'a> {
             }
         };
         let was_unknown = current.as_ref().is_some_and(is_unknown);
-        let (admission, granted) = admit(current, offer, self.unknown_for(offer), self.ground.now);
+        let (admission, granted) = admit(current, offer, self.ground.term, self.unknown_for(offer), self.ground.now);
         let staged_counts = admission == Admission::Saturated && !self.doubts.is_empty();
         let waits = granted.is_some() || staged_counts || self.staged.contains_key(&id);
         if let Some(record) = granted {

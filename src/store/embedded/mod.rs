@@ -44,7 +44,7 @@ use super::{Counts, Health, LineageUse, Settled, Store, StoreError, StoreFuture}
 use crate::clock::Clock;
 use crate::model::admission::{Admission, Offer};
 use crate::model::key::RecordId;
-use crate::model::record::{AttemptToken, BootId, Record, Refusal, Settlement, Term};
+use crate::model::record::{AttemptToken, BootId, Record, Refusal, Settlement};
 use crate::plan::Sync;
 
 /// How to open an embedded store.
@@ -160,7 +160,6 @@ impl Shared {
 /// Records in a folder.
 #[derive(Debug)]
 pub struct EmbeddedStore {
-    boot: BootId,
     shared: Arc<Shared>,
     tally: Arc<Tally>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -234,7 +233,7 @@ impl EmbeddedStore {
                 seen.ended.send_replace(Some(ended));
             })
             .map_err(|source| OpenError::NoThread { source })?;
-        Ok(Self { boot, shared, tally, thread: Mutex::new(Some(thread)) })
+        Ok(Self { shared, tally, thread: Mutex::new(Some(thread)) })
     }
 
     /// How many records there are, of every state.
@@ -284,7 +283,8 @@ impl Store for EmbeddedStore {
         self.ask(|reply| Op::Claim(offer, reply))
     }
 
-    fn confirm(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
+    /// The folder admits one process, so its claims last as long as it does.
+    fn confirm(&self, id: RecordId, token: AttemptToken, _lease: Duration) -> StoreFuture<'_, Result<(), Refusal>> {
         self.ask(move |reply| Op::Confirm(id, token, reply))
     }
 
@@ -297,6 +297,10 @@ impl Store for EmbeddedStore {
         self.ask(move |reply| Op::Settle(id, token, settlement, reply))
     }
 
+    fn forget(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
+        self.ask(move |reply| Op::Forget(id, token, reply))
+    }
+
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {
         self.ask(move |reply| Op::Read(id, reply))
     }
@@ -306,17 +310,12 @@ impl Store for EmbeddedStore {
         lock(&self.shared.index).place(id).is_some()
     }
 
-    /// The folder admits one process, so its claims last as long as it does.
-    fn term(&self, _lease: Duration) -> Term {
-        Term::Process(self.boot)
-    }
-
     fn counts(&self) -> Counts {
         lock(&self.shared.census).totals()
     }
 
-    fn lineages(&self) -> Vec<LineageUse> {
-        lock(&self.shared.census).lineages()
+    fn lineages(&self) -> StoreFuture<'_, Vec<LineageUse>> {
+        Box::pin(async { Ok(lock(&self.shared.census).lineages()) })
     }
 
     fn health(&self) -> watch::Receiver<Health> {

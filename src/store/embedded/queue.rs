@@ -31,6 +31,8 @@ pub(super) enum Op {
     Confirm(RecordId, AttemptToken, Reply<Result<(), Refusal>>),
     /// [`Store::settle`](crate::store::Store::settle)
     Settle(RecordId, AttemptToken, Settlement, Reply<Result<Settled, Refusal>>),
+    /// [`Store::forget`](crate::store::Store::forget)
+    Forget(RecordId, AttemptToken, Reply<Result<(), Refusal>>),
     /// [`Store::read`](crate::store::Store::read)
     Read(RecordId, Reply<Option<Arc<Record>>>),
 }
@@ -41,7 +43,7 @@ impl Op {
         match self {
             Op::Settle(_, _, Settlement::Complete(response), _) => 512 + response.weight(),
             Op::Settle(_, _, Settlement::Release(_) | Settlement::Doubt(_), _) | Op::Claim(..) => 512,
-            Op::Confirm(..) | Op::Read(..) => 64,
+            Op::Confirm(..) | Op::Forget(..) | Op::Read(..) => 64,
         }
     }
 
@@ -50,7 +52,7 @@ impl Op {
         let error = StoreError::Unavailable(why.to_owned());
         match self {
             Op::Claim(_, reply) => _ = reply.send(Err(error)),
-            Op::Confirm(_, _, reply) => _ = reply.send(Err(error)),
+            Op::Confirm(_, _, reply) | Op::Forget(_, _, reply) => _ = reply.send(Err(error)),
             Op::Settle(_, _, _, reply) => _ = reply.send(Err(error)),
             Op::Read(_, reply) => _ = reply.send(Err(error)),
         }

@@ -236,8 +236,8 @@ impl World {
         let presented = if other_request { different() } else { same() };
         let term = self.term(leased);
         let keeping = Keeping { retention: RETENTION, guard: GUARD, unknown_retention: None };
-        let offer = Offer { forward_unknown: forward, node: self.boot(), term, keeping, ..offer(number, presented) };
-        let (admission, written) = admit(self.row.clone(), &offer, ROOM, self.now);
+        let offer = Offer { forward_unknown: forward, node: self.boot(), keeping, ..offer(number, presented) };
+        let (admission, written) = admit(self.row.clone(), &offer, term, ROOM, self.now);
 
         let state = self.life.as_ref().map(|life| life.state(self.now));
         match (state, self.life.as_ref()) {

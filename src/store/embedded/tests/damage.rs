@@ -65,7 +65,10 @@ async fn a_corrupt_row_is_refused_and_the_others_are_served() {
             let offer = ask(key, 5);
             assert_eq!(store.claim(offer.clone()).await.unwrap(), Admission::Corrupt);
             assert!(matches!(store.read(offer.id()).await, Err(StoreError::Corrupt)));
-            assert!(matches!(store.confirm(offer.id(), offer.token).await, Err(StoreError::Corrupt)));
+            assert!(matches!(
+                store.confirm(offer.id(), offer.token, crate::store::conformance::MINUTE).await,
+                Err(StoreError::Corrupt)
+            ));
             let settled = store.settle(offer.id(), offer.token, Settlement::Complete(answer(200, "x"))).await;
             assert!(matches!(settled, Err(StoreError::Corrupt)));
         }

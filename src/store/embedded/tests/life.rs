@@ -50,7 +50,7 @@ async fn a_claim_and_its_settlement_cost_one_sync_each() {
     let running = ask("running", 1);
     grant(&store, running.clone()).await;
     for _ in 0..10 {
-        store.confirm(running.id(), running.token).await.unwrap().unwrap();
+        store.confirm(running.id(), running.token, MINUTE).await.unwrap().unwrap();
     }
     assert_eq!(store.syncs() - before, 3, "reading and confirming write nothing");
 }
@@ -198,5 +198,5 @@ async fn a_claim_whose_caller_is_gone_stays_written() {
     drop(asked);
     let record = store.read(offer.id()).await.unwrap().unwrap();
     assert_eq!(record.state.name(), StateName::InFlight);
-    store.confirm(offer.id(), token(1)).await.unwrap().unwrap();
+    store.confirm(offer.id(), token(1), MINUTE).await.unwrap().unwrap();
 }

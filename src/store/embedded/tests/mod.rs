@@ -15,7 +15,7 @@ use super::{EmbeddedStore, OpenError};
 use crate::clock::ManualClock;
 use crate::model::admission::{Admission, Offer};
 use crate::model::outcome::{DoubtReason, ReleaseReason};
-use crate::model::record::{BootId, Settlement, StateName, Term};
+use crate::model::record::{BootId, Settlement, StateName};
 use crate::plan::Sync;
 use crate::store::conformance::{START, answer, offer};
 use crate::store::{Store, StoreError};
@@ -26,7 +26,7 @@ fn boot(n: u8) -> BootId {
 
 /// An offer of the first run.
 fn ask(key: &str, token: u8) -> Offer {
-    Offer { term: Term::Process(boot(1)), node: boot(1), ..offer(key, token) }
+    Offer { node: boot(1), ..offer(key, token) }
 }
 
 fn clock() -> Arc<ManualClock> {
