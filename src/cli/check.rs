@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use crate::config::{self, show_duration};
+use crate::plan::StorePlan;
 use crate::plan::policy::OnUnknown;
 use crate::plan::route::Route;
 
@@ -20,11 +21,28 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let loaded = config::load(&arguments.config, &super::environment)?;
     super::tell(&loaded.warnings);
     let mut out = std::io::stdout().lock();
+    writeln!(out, "store: {}", store(&loaded.plan.store))?;
     for route in loaded.plan.router.routes() {
         writeln!(out, "{}", line(route))?;
     }
     writeln!(out, "everything else passes through to {}", loaded.plan.destination.authority)?;
     Ok(())
+}
+
+/// The store in one line, without credentials.
+fn store(plan: &StorePlan) -> String {
+    match plan {
+        StorePlan::Embedded { path, .. } => format!("embedded · {}", path.display()),
+        StorePlan::Redis(redis) => format!(
+            "{} · prefix {} · replicas {} · timeout {}{}",
+            redis.servers,
+            redis.prefix,
+            redis.replicas,
+            show_duration(redis.timeout),
+            if redis.strict { " · strict" } else { "" },
+        ),
+        StorePlan::Memory { .. } => "memory, forgotten when the process ends".into(),
+    }
 }
 
 fn line(route: &Route) -> String {

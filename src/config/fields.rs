@@ -10,6 +10,7 @@ use super::finding::{At, Report};
 use super::kind::{Kind, Object};
 use super::value::Value;
 use super::walk;
+use crate::plan::RedisUrl;
 use crate::plan::template::Template;
 
 /// A value, and where and how it was written.
@@ -146,6 +147,13 @@ impl Fields {
         match self.get(name).map(|given| &given.value) {
             Some(Value::List(list)) => list,
             _ => &[],
+        }
+    }
+
+    pub(super) fn redis(&self, name: &str) -> Option<&RedisUrl> {
+        match &self.get(name)?.value {
+            Value::Redis(url) => Some(url),
+            _ => None,
         }
     }
 

@@ -88,6 +88,7 @@ fn kind(kind: &Kind) -> Value {
         }
         Kind::Text(Form::Pattern) => or_reference(pattern("^/")),
         Kind::Text(Form::Url) => or_reference(pattern("^http://")),
+        Kind::Text(Form::Redis) => or_reference(pattern("^rediss?://")),
         Kind::Text(_) => json!({ "type": "string" }),
         Kind::List { of, may_be_empty: true } => json!({ "type": "array", "items": self::kind(of) }),
         Kind::List { of, may_be_empty: false } => json!({ "type": "array", "items": self::kind(of), "minItems": 1 }),

@@ -92,6 +92,12 @@ pub(super) enum Form {
     UriPrefix,
     /// Where requests go.
     Url,
+    /// `redis://user:password@host:port/database`; its login is never shown.
+    Redis,
+    /// The same of a sentinel, which has no database; also `host:port` alone.
+    Sentinel,
+    /// What keys in a store begin with.
+    KeyPrefix,
     /// `/orders/{id}`
     Pattern,
     /// An HTTP method.
@@ -202,6 +208,11 @@ impl Form {
             Form::Secret => "a text of visible ASCII characters without spaces",
             Form::UriPrefix => "the beginning of a URI such as `https://example.com/problems/`",
             Form::Url => "a URL such as `http://127.0.0.1:9000`",
+            Form::Redis => {
+                "a URL such as `redis://127.0.0.1:6379`, `rediss://cache.example.com/2` or `redis://user:password@cache`"
+            }
+            Form::Sentinel => "a sentinel such as `10.0.0.1:26379` or `rediss://user:password@sentinel`",
+            Form::KeyPrefix => "1 to 64 visible ASCII characters without `{ } * ? [ ] \\`",
             Form::Pattern => "a path such as `/orders/{id}` or `/hooks/{*rest}`",
             Form::Method => "an HTTP method such as `POST`",
             Form::Header => "a header name",

@@ -21,6 +21,7 @@ mod finding;
 mod json_schema;
 mod kind;
 mod load;
+mod redis_url;
 mod schema;
 mod suggest;
 mod tree;

@@ -7,8 +7,9 @@ use http::{HeaderValue, Method, Uri};
 
 use super::fields::{Fields, Given};
 use super::kind::{Form, Kind, Stage};
-use super::{suggest, units};
+use super::{redis_url, suggest, units};
 use crate::model::canonical::json::Pointer;
+use crate::plan::RedisUrl;
 use crate::plan::policy::StatusEntry;
 use crate::plan::route::Pattern;
 use crate::plan::template::Template;
@@ -26,6 +27,7 @@ pub(super) enum Value {
     Text(String),
     Address(SocketAddr),
     Url(DestinationUrl),
+    Redis(RedisUrl),
     Pattern(Pattern),
     Method(Method),
     Header(HeaderName),
@@ -127,6 +129,12 @@ fn text(form: Form, text: &str) -> Result<Value, Refusal> {
             as_text(visible() && has_scheme(text) && !text.contains(['"', '<', '>', '\\', '`', '{', '}']))
         }
         Form::Url => url(text).map(Value::Url),
+        Form::Redis => redis_url::server(text).map(Value::Redis).map_err(|says| Some(says.into())),
+        Form::Sentinel => redis_url::sentinel(text).map(Value::Redis).map_err(|says| Some(says.into())),
+        // Braces say what a cluster hashes, the others are patterns.
+        Form::KeyPrefix => {
+            as_text(visible() && text.len() <= 64 && !text.contains(['{', '}', '*', '?', '[', ']', '\\']))
+        }
         Form::Pattern => Pattern::parse(text).map(Value::Pattern).map_err(Some),
         Form::Method => method(text),
         Form::Header => header_name(text).map(Value::Header),
@@ -307,6 +315,14 @@ mod tests {
             (Form::SettableHeader, "X-Request-Id", "Content-Length"),
             (Form::Pointer, "/a~1b", "a"),
             (Form::Secret, "s3cret", "two words"),
+            (Form::KeyPrefix, "shop:prod-2", "shop prod"),
+            (Form::KeyPrefix, &"p".repeat(64), &"p".repeat(65)),
+            (Form::KeyPrefix, "/", "{shop}"),
+            (Form::KeyPrefix, "!", "shop*"),
+            (Form::KeyPrefix, "~", "[shop"),
+            (Form::KeyPrefix, "^", "shop\\"),
+            (Form::KeyPrefix, "0", "éa"),
+            (Form::KeyPrefix, "a", ""),
         ] {
             assert!(text(form, good).is_ok(), "{form:?} {good}");
             assert!(text(form, bad).is_err(), "{form:?} {bad}");

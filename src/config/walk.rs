@@ -11,7 +11,7 @@ use super::finding::{At, Origin, Report};
 use super::kind::{Field, Form, Kind, Object, Stage, one_of};
 use super::tree::{self, Content, Key, Node, Scalar};
 use super::value::{self, Value};
-use super::{schema, suggest};
+use super::{redis_url, schema, suggest};
 
 /// The longest piece of a value that a message shows, in characters.
 const SHOWN: usize = 80;
@@ -265,7 +265,11 @@ fn first_field(object: &Object) -> &'static str {
 /// stands for it.
 fn shown(kind: &Kind, written: &str, from_environment: bool) -> String {
     match kind {
-        Kind::Text(Form::Secret) if !(from_environment && is_one_reference(written)) => "…".into(),
+        Kind::Text(Form::Secret | Form::Redis | Form::Sentinel) if from_environment && is_one_reference(written) => {
+            show(written)
+        }
+        Kind::Text(Form::Secret) => "…".into(),
+        Kind::Text(Form::Redis | Form::Sentinel) => redis_url::shown(written),
         _ => show(written),
     }
 }
@@ -276,12 +280,16 @@ fn is_one_reference(written: &str) -> bool {
     name.is_some_and(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
 }
 
-/// A text, not too long, and without the password of a URL.
+/// A text, not too long, and without the password of a URL, also of one whose
+/// slashes are not right.
 fn show(text: &str) -> String {
     let public = match (text.find("//"), text.rfind('@')) {
         (Some(slashes), Some(at)) if slashes + 2 < at => {
             let (before, after) = (text.get(..slashes + 2), text.get(at..));
             format!("{}…{}", before.unwrap_or_default(), after.unwrap_or_default())
+        }
+        (_, Some(at)) if text.get(..at).is_some_and(|before| before.contains(':')) => {
+            format!("…{}", text.get(at..).unwrap_or_default())
         }
         _ => text.to_owned(),
     };

@@ -35,6 +35,9 @@ pub(super) fn file(file: &Fields, report: &mut Report) {
             report
                 .warning(&embedded.at("sync"), "a power cut forgets the latest claims; a retry after that runs again");
         }
+        if let Some(redis) = store.fields("redis") {
+            self::redis(redis, report);
+        }
     }
     if let Some(limits) = file.fields("limits")
         && let (Some(memory), Some(body)) = (limits.number("memory"), limits.number("request_body"))
@@ -49,9 +52,30 @@ pub(super) fn file(file: &Fields, report: &mut Report) {
     }
 }
 
-/// Warns about one route, compiled out of these complete fields.
-pub(super) fn route(fields: &Fields, route: &Route, report: &mut Report) {
+/// Sentinels that are asked in the clear could be made to name any master.
+fn redis(redis: &Fields, report: &mut Report) {
+    let (Some(url), Some(sentinel)) = (redis.redis("url"), redis.fields("sentinel")) else {
+        return;
+    };
+    for given in sentinel.list("nodes") {
+        if let Value::Redis(node) = &given.value
+            && url.tls
+            && !node.tls
+        {
+            let message = "the sentinel is asked in the clear while the master is spoken to with TLS; for TLS write `rediss://` here too";
+            report.warning(&given.at, message);
+        }
+    }
+}
+
+/// Warns about one route, compiled out of these complete fields, and about what
+/// it has to do with those of the file.
+pub(super) fn route(fields: &Fields, route: &Route, file: &Fields, report: &mut Report) {
     lifetimes(fields, route, report);
+    let redis = file.fields("store").and_then(|store| store.fields("redis"));
+    if let Some(timeout) = redis.and_then(|redis| redis.duration("timeout")) {
+        lease(fields, route.policy.lease, timeout, report);
+    }
     identity(fields, route, report);
     let policy = &route.policy;
     released_successes(fields, &policy.statuses, report);
@@ -96,6 +120,25 @@ fn released_successes(fields: &Fields, statuses: &StatusTable, report: &mut Repo
         let message = format!("`{}` is a success; released, each retry of it is executed again", given.shown);
         report.warning(&given.at, message);
     }
+}
+
+/// A claim older than half its lease is not sent, and a lease is renewed when a
+/// third of it is over.
+fn lease(fields: &Fields, lease: Duration, timeout: Duration, report: &mut Report) {
+    let timeout_shown = show_duration(timeout);
+    let message = if lease <= timeout.saturating_mul(2) {
+        format!(
+            "a call may take half of that or more (`store.redis.timeout`, {timeout_shown}); a claim that took so long is given up unsent"
+        )
+    } else if lease < timeout.saturating_mul(3) {
+        format!(
+            "it is shorter than 3 × `store.redis.timeout` ({timeout_shown}); one slow heartbeat, and a claim is taken for abandoned while \
+             the destination works"
+        )
+    } else {
+        return;
+    };
+    report.warning(&fields.at("lease"), message);
 }
 
 fn lifetimes(fields: &Fields, route: &Route, report: &mut Report) {

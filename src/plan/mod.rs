@@ -152,6 +152,31 @@ pub struct RedisUrl {
     pub database: u32,
 }
 
+/// Without credentials.
+impl fmt::Display for RedisServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RedisServers::One(url) => url.fmt(f),
+            RedisServers::Cluster(url) => write!(f, "cluster of {url}"),
+            RedisServers::Sentinel { master, nodes, login } => {
+                let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+                let tls = if login.tls { " with TLS" } else { "" };
+                write!(f, "master {master} of {}, database {}{tls}", nodes.join(", "), login.database)
+            }
+        }
+    }
+}
+
+/// Without credentials.
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)?;
+        if self.database == 0 { Ok(()) } else { write!(f, "/{}", self.database) }
+    }
+}
+
 /// When a write to the embedded store counts as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sync {

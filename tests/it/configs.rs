@@ -99,6 +99,20 @@ fn a_warning_has_its_line_and_is_no_failure() {
 }
 
 #[test]
+fn a_redis_is_named_without_its_login() {
+    let store = |lines: &str| with(&format!("store: {{ redis: {{ {lines} }} }}\nroutes: [{{ path: /pay }}]"));
+    let ran = check(&store("url: 'rediss://shop:S3CR3T@cache/2', prefix: shop, replicas: 1"));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("store: rediss://cache:6379/2 · prefix shop · replicas 1 · timeout 1s"), "{}", ran.out);
+    let refused = check(&store("url: 'redis://shop:S3CR3T@cache/two'"));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("onceward.yaml:3:24: error: store.redis.url: `redis://…@cache/…`"), "{}", refused.err);
+    for ran in [ran, refused] {
+        assert!(!format!("{ran:?}").contains("S3CR3T"), "{ran:?}");
+    }
+}
+
+#[test]
 fn what_a_variable_holds_is_a_value_and_never_structure() {
     // Put in after parsing: no variable can add a field.
     let ran = check(&route("name: \"${ONCEWARD_TEST_UNSET:-a, wait: 1s}\""));

@@ -9,6 +9,7 @@ mod destination;
 mod policy;
 mod routes;
 mod statuses;
+mod store;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,7 +20,7 @@ use super::finding::{At, Report};
 use super::value::Value;
 use super::{schema, warnings};
 use crate::plan::route::Router;
-use crate::plan::{AdminPlan, Limits, Plan, Secret, StorePlan, Sync};
+use crate::plan::{AdminPlan, Limits, Plan, Secret};
 
 /// Compiles a file. Relative paths are taken from `base`. `None` if the report
 /// has an error.
@@ -29,7 +30,7 @@ pub(super) fn compile(mut file: Fields, base: &Path, report: &mut Report) -> Opt
     file.complete(report);
     let listen = listen(&file, report);
     let admin = admin(&file, &listen, report);
-    let store = store(&file, base, report);
+    let store = store::compile(&file, base, report);
     let limits = limits(&file);
     let destination = destination::compile(file.fields("destination"), &listen, report).map(Arc::new);
     let routes = routes::compile(&file, &defaults, destination.as_ref(), &listen, report);
@@ -102,32 +103,6 @@ fn admin(file: &Fields, listen: &[(SocketAddr, At)], report: &mut Report) -> Opt
         }
         _ => None,
     }
-}
-
-fn store(file: &Fields, base: &Path, report: &mut Report) -> Option<StorePlan> {
-    let store = file.fields("store")?;
-    match (store.fields("embedded"), store.fields("memory")) {
-        (Some(_), Some(_)) => {
-            report.error(&store.at("memory"), "there is exactly one store; take this one or `embedded` out");
-            None
-        }
-        (None, Some(memory)) => Some(StorePlan::Memory { capacity: memory.number("capacity")? }),
-        (Some(embedded), None) => embedded_store(embedded, base),
-        (None, None) => {
-            let mut embedded = Fields::empty(&schema::EMBEDDED, store.at("embedded"));
-            embedded.complete(report);
-            embedded_store(&embedded, base)
-        }
-    }
-}
-
-fn embedded_store(embedded: &Fields, base: &Path) -> Option<StorePlan> {
-    let sync = match embedded.word("sync")? {
-        "always" => Sync::Always,
-        "never" => Sync::Never,
-        _ => Sync::Group,
-    };
-    Some(StorePlan::Embedded { path: base.join(embedded.text("path")?), sync })
 }
 
 fn limits(file: &Fields) -> Option<Limits> {

@@ -61,7 +61,7 @@ pub(super) fn compile(
                 policy: policy?,
                 formerly: formerly?,
             };
-            warnings::route(&draft.fields, &route, report);
+            warnings::route(&draft.fields, &route, file, report);
             Some(route)
         })
         .collect();

@@ -163,7 +163,7 @@ static STORE: Object = Object {
     name: "store",
     groups: &[&[
         Field::new("embedded", Kind::Object(&EMBEDDED), None, "A folder of this process alone; the default."),
-        Field::later("redis", "A Redis or Valkey that several nodes share."),
+        Field::new("redis", Kind::Object(&REDIS), None, "A Redis or Valkey that several nodes share."),
         Field::new(
             "memory",
             Kind::Object(&MEMORY),
@@ -184,6 +184,61 @@ pub(super) static EMBEDDED: Object = Object {
             Kind::Word(&[("group", Stage::Here), ("always", Stage::Here), ("never", Stage::Here)]),
             Some("group"),
             "When a write is durable: after a shared fsync (group), one of its own (always), none (never).",
+        ),
+    ]],
+};
+
+static REDIS: Object = Object {
+    name: "redis",
+    groups: &[&[
+        Field::new(
+            "url",
+            Kind::Text(Form::Redis),
+            Some("redis://127.0.0.1:6379"),
+            "As in `redis://user:password@host:port/database`; `rediss://` for TLS.",
+        ),
+        Field::new(
+            "prefix",
+            Kind::Text(Form::KeyPrefix),
+            Some("onceward"),
+            "What every key begins with; a deployment of its own has one of its own.",
+        ),
+        Field::new(
+            "replicas",
+            Kind::Integer { min: 0, max: 16 },
+            Some("0"),
+            "How many replicas must have a claim before it counts.",
+        ),
+        Field::new(
+            "timeout",
+            Kind::Duration { min: Duration::from_millis(10), max: Duration::from_secs(60), off: false },
+            Some("1s"),
+            "How long one call may take; then the client gets 503 and nothing is sent.",
+        ),
+        Field::new(
+            "strict",
+            Kind::Bool,
+            Some("false"),
+            "Whether settings that break the promise are refused instead of warned of.",
+        ),
+        Field::new("cluster", Kind::Bool, Some("false"), "Whether the url is one of the servers of a cluster."),
+        Field::new(
+            "sentinel",
+            Kind::Object(&SENTINEL),
+            None,
+            "Who knows the master; the url then gives scheme, login and database alone.",
+        ),
+    ]],
+};
+
+static SENTINEL: Object = Object {
+    name: "sentinel",
+    groups: &[&[
+        Field::required("master", Kind::Text(Form::Name), "The name that the sentinels know the master by."),
+        Field::required(
+            "nodes",
+            Kind::List { of: &Kind::Text(Form::Sentinel), may_be_empty: false },
+            "The sentinels, as `host:port` or as a URL.",
         ),
     ]],
 };

@@ -9,26 +9,47 @@ use crate::config::tree::{self, Content, Key, Node};
 
 const EXAMPLE: &str = include_str!("../../../config.example.yaml");
 
-/// A line with a key that is commented out, and the line without its `#`.
+/// A line with a key that is commented out, without its first `#`.
 fn uncommented(line: &str) -> Option<String> {
     let (indentation, rest) = line.split_once("# ")?;
-    let (key, _) = rest.split_once(": ")?;
+    let (key, _) = rest.trim_start_matches([' ', '#']).split_once(": ")?;
     let is_key = !key.is_empty() && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
     (is_key && indentation.trim().is_empty()).then(|| format!("{indentation}{rest}"))
 }
 
-/// The example with all keys that are commented out.
-fn full_text() -> String {
-    EXAMPLE.lines().map(|line| uncommented(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
+/// A text with every key that is commented out, in whatever depth.
+fn full(text: &str) -> String {
+    let line = |line: &str| {
+        let mut line = line.to_owned();
+        while let Some(inner) = uncommented(&line) {
+            line = inner;
+        }
+        line + "\n"
+    };
+    text.lines().map(line).collect()
 }
 
-/// The example with only this line taken out of its comment.
-fn with_line(wanted: usize) -> String {
-    let line = |(index, line): (usize, &str)| {
-        let text = if index == wanted { uncommented(line) } else { None };
-        text.unwrap_or_else(|| line.to_owned()) + "\n"
-    };
-    EXAMPLE.lines().enumerate().map(line).collect()
+fn full_text() -> String {
+    full(EXAMPLE)
+}
+
+/// Whether a line belongs to a key that is commented out further up.
+fn is_inner(line: &str) -> bool {
+    line.split_once("# ").is_some_and(|(_, rest)| rest.starts_with([' ', '#']))
+}
+
+/// The example with only the key of this line taken out of its comment; with
+/// all that belongs to it, or with what does not go by default left out.
+fn with_line(wanted: usize, whole: bool) -> String {
+    let lines: Vec<&str> = EXAMPLE.lines().collect();
+    let inner = lines[wanted + 1..].iter().take_while(|line| uncommented(line).is_some() && is_inner(line)).count();
+    let (before, rest) = lines.split_at(wanted);
+    let (taken, after) = rest.split_at(1 + inner);
+    let mut taken: String = taken.iter().filter_map(|line| uncommented(line)).map(|line| line + "\n").collect();
+    if whole {
+        taken = full(&taken);
+    }
+    format!("{}\n{taken}{}\n", before.join("\n"), after.join("\n"))
 }
 
 fn tree_of(text: &str) -> Node {
@@ -100,6 +121,19 @@ fn its_values_are_the_defaults_and_what_has_none_is_commented_out() {
 }
 
 #[test]
+fn the_values_of_a_redis_are_the_defaults_too() {
+    let mut compared = 0;
+    visit(&tree_of(&full_text()), &schema::FILE, "", &mut |path, field, found| {
+        if let (true, Some(default), Some((_, node))) = (path.starts_with(".store.redis."), field.default, found) {
+            let default = tree::parse_at(default, Origin::Flag(""), &mut Report::default()).unwrap();
+            assert_eq!(json_of(node), json_of(&default), "{path}");
+            compared += 1;
+        }
+    });
+    assert_eq!(compared, 6);
+}
+
+#[test]
 fn every_key_has_one_comment_in_the_tables_words() {
     let text = full_text();
     let lines: Vec<&str> = text.lines().collect();
@@ -124,19 +158,21 @@ fn every_key_has_one_comment_in_the_tables_words() {
 fn what_is_commented_out_works_when_it_is_taken_in() {
     let environment = |name: &str| (name == "ONCEWARD_ADMIN_TOKEN").then(|| "token".to_owned());
     for (index, line) in EXAMPLE.lines().enumerate() {
-        if uncommented(line).is_none() {
+        if uncommented(line).is_none() || is_inner(line) {
             continue;
         }
-        let result = crate::config::parse(&with_line(index), "test.yaml", "".as_ref(), &environment);
-        let found = errors(result);
-        let expected = if line.contains("Not there yet in this version.") {
-            "it is not there yet in this version"
-        } else if line.contains("memory:") {
-            "there is exactly one store"
-        } else {
-            assert!(found.is_empty(), "{line}: {found:?}");
-            continue;
-        };
-        assert!(matches!(found.as_slice(), [only] if only.contains(expected)), "{line}: {found:?}");
+        for whole in [false, true] {
+            let result = crate::config::parse(&with_line(index, whole), "test.yaml", "".as_ref(), &environment);
+            let found = errors(result);
+            let expected = if line.contains("Not there yet in this version.") {
+                "it is not there yet in this version"
+            } else if line.contains("memory:") || line.contains("redis:") {
+                "there is exactly one store"
+            } else {
+                assert!(found.is_empty(), "{line}: {found:?}");
+                continue;
+            };
+            assert!(matches!(found.as_slice(), [only] if only.contains(expected)), "{line}: {found:?}");
+        }
     }
 }

@@ -6,6 +6,7 @@ mod example;
 mod golden;
 mod plan;
 mod properties;
+mod redis;
 mod rules;
 mod schema;
 mod warnings;

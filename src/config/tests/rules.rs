@@ -125,8 +125,13 @@ fn the_listeners_do_not_collide() {
 fn there_is_one_store() {
     each_is_refused(
         &[
-            ("store: { embedded: {}, memory: {} }", "3:32: error: store.memory", "exactly one store"),
-            ("store: { redis: { url: redis://a } }", "3:10: error: store.redis", "not there yet in this version"),
+            ("store: { embedded: {}, memory: {} }", "3:32: error: store.memory", "this one or `embedded` out"),
+            ("store: { redis: {}, embedded: {} }", "3:17: error: store.redis", "this one or `embedded` out"),
+            (
+                "store: { memory: {}, redis: { url: 'redis://a' } }",
+                "3:18: error: store.memory",
+                "this one or `redis` out",
+            ),
             ("store: { memory: { capacity: 0B } }", "3:30", "is not a size"),
             ("store:", "3:1: error: store: ", "it has no value"),
         ],
