@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::model::time::Timestamp;
 use crate::plan::Plan;
-use crate::store::LineageUse;
+use crate::store::{LineageUse, probe};
 
 /// Live records that no route of a plan would find.
 #[derive(Debug)]
@@ -26,8 +26,10 @@ pub fn check(plan: &Plan, uses: Vec<LineageUse>, now: Timestamp) -> Result<(), O
             route.lineage() == usage.lineage || route.formerly.iter().any(|former| former.lineage() == usage.lineage)
         })
     };
+    let lives = |usage: &LineageUse| usage.open > 0 || usage.live_until > now;
+    let is_a_routes = |usage: &LineageUse| usage.lineage != probe::LINEAGE;
     let orphans: Vec<LineageUse> =
-        uses.into_iter().filter(|usage| (usage.open > 0 || usage.live_until > now) && !reached(usage)).collect();
+        uses.into_iter().filter(|usage| is_a_routes(usage) && lives(usage) && !reached(usage)).collect();
     if orphans.is_empty() { Ok(()) } else { Err(Orphans(orphans)) }
 }
 

@@ -15,7 +15,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
@@ -25,6 +26,10 @@ use crate::telemetry::Levels;
 
 /// How long an operator's tool may take for a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the store is looked at for readiness, at most.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+/// How long that may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections served at once.
 const MAX_CONNECTIONS: u64 = 256;
 
@@ -35,7 +40,12 @@ pub struct Admin {
     health: watch::Receiver<Health>,
     access: Arc<Access>,
     connections: crate::engine::capacity::Gauge,
+    /// What the last look at the store found, and when.
+    probed: Arc<Mutex<Option<Probed>>>,
 }
+
+/// When the store was looked at, and what was found.
+type Probed = (Instant, Result<(), String>);
 
 /// Who may ask.
 #[derive(Debug)]
@@ -60,7 +70,13 @@ impl Admin {
         let with_port = names.iter().flat_map(|name| ports.iter().map(move |port| format!("{name}:{port}")));
         let hosts = with_port.chain(names.iter().cloned()).collect();
         let health = engine.store.health();
-        Self { engine, health, access: Arc::new(Access { plan, hosts }), connections: Default::default() }
+        Self {
+            engine,
+            health,
+            access: Arc::new(Access { plan, hosts }),
+            connections: Default::default(),
+            probed: Arc::default(),
+        }
     }
 
     /// Serves until `stop` is cancelled.
@@ -76,8 +92,7 @@ impl Admin {
                     let admin = self.clone();
                     let stop = stop.clone();
                     tokio::spawn(async move {
-                        let service =
-                            service_fn(|request| std::future::ready(Ok::<_, Infallible>(admin.answer(&request))));
+                        let service = service_fn(async |request| Ok::<_, Infallible>(admin.answer(&request).await));
                         let connection = http1::Builder::new()
                             .timer(TokioTimer::new())
                             .header_read_timeout(HEAD_TIMEOUT)
@@ -97,7 +112,7 @@ impl Admin {
         }
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if let Err((status, why)) = self.access.check(request.uri().path(), request.headers()) {
             return text(status, why);
         }
@@ -106,22 +121,40 @@ impl Admin {
         }
         match request.uri().path() {
             "/healthz" => text(StatusCode::OK, "alive\n"),
-            "/readyz" => self.readiness(),
+            "/readyz" => self.readiness().await,
             "/metrics" => self.metrics(),
             _ => text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
         }
     }
 
-    fn readiness(&self) -> Response<Full<Bytes>> {
+    async fn readiness(&self) -> Response<Full<Bytes>> {
         if self.engine.stopping.draining.is_cancelled() {
             return text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
         }
-        match &*self.health.borrow() {
-            Health::Ready => text(StatusCode::OK, "ready\n"),
-            Health::Failed(why) => {
-                text(StatusCode::SERVICE_UNAVAILABLE, &format!("the store does not accept writes: {why}\n"))
-            }
+        match self.fitness().await {
+            Ok(()) => text(StatusCode::OK, "ready\n"),
+            Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("the store does not accept writes: {why}\n")),
         }
+    }
+
+    /// Whether the store takes a record through its life. Asked once a second
+    /// at most, however often readiness is.
+    async fn fitness(&self) -> Result<(), String> {
+        if let Health::Failed(why) = &*self.health.borrow() {
+            return Err(why.clone());
+        }
+        let mut last = self.probed.lock().await;
+        if let Some((at, found)) = &*last
+            && at.elapsed() < PROBE_EVERY
+        {
+            return found.clone();
+        }
+        let found = match timeout(PROBE_TIMEOUT, self.engine.probe()).await {
+            Ok(found) => found.map_err(|unfit| unfit.to_string()),
+            Err(_) => Err("it does not answer".into()),
+        };
+        *last = Some((Instant::now(), found.clone()));
+        found
     }
 
     fn metrics(&self) -> Response<Full<Bytes>> {

@@ -28,8 +28,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
 use crate::destination::Destination;
+use crate::entropy;
 use crate::model::record::BootId;
-use crate::store::Store;
+use crate::store::{Store, StoreError, probe};
 use crate::telemetry::Metrics;
 use answer::Answer;
 use capacity::Capacity;
@@ -106,6 +107,17 @@ impl Engine {
         let engine = self.clone();
         self.tasks.spawn(async move { engine.admit(request, client).await });
         answer
+    }
+
+    /// Whether the store takes a record through its whole life.
+    ///
+    /// # Errors
+    /// What it does not do.
+    pub async fn probe(&self) -> Result<(), probe::Unfit> {
+        let no_entropy = |error: entropy::NoEntropy| StoreError::Unavailable(error.to_string());
+        let token = entropy::attempt_token().map_err(no_entropy)?;
+        let attempt_id = entropy::attempt_id().map_err(no_entropy)?;
+        probe::probe(&*self.store, self.boot, token, attempt_id).await
     }
 
     /// Begins a stop: keyed requests are turned away and waiters sent home.

@@ -137,6 +137,13 @@ pub fn admit(
     let Some(record) = record.and_then(|record| record.at(now)) else {
         return grant_new(offer, term, unknown, now);
     };
+    if let RecordState::InFlight(lease) = &record.state
+        && lease.token == offer.token
+    {
+        // Asked for before, and granted; only the answer got lost.
+        let grant = Grant { attempt: record.last_attempt(), over_doubt: lease.over.is_some() };
+        return (Admission::Granted(grant), None);
+    }
     let same = offer.presented.asks_the_same(&record.fingerprint);
     match record.state {
         RecordState::Released(ref release) => match offer.waited_for {

@@ -23,6 +23,13 @@ macro_rules! opaque_bytes {
         $crate::model::bytes::opaque_bytes!(@$shown $name);
     };
     (@hex $name:ident) => {
+        impl $name {
+            /// Reads what it is displayed as: hexadecimal digits in lower case.
+            pub fn from_hex(digits: &[u8]) -> Option<Self> {
+                $crate::model::bytes::read_hex(digits).map(Self)
+            }
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 $crate::model::bytes::write_hex(f, &self.0)
@@ -49,6 +56,24 @@ pub(crate) use opaque_bytes;
 /// Writes bytes as lower-case hexadecimal digits.
 pub(crate) fn write_hex(f: &mut std::fmt::Formatter<'_>, bytes: &[u8]) -> std::fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+/// Reads what [`write_hex`] writes.
+pub(crate) fn read_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let value = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, rest) = digits.as_chunks::<2>();
+    if pairs.len() != N || !rest.is_empty() {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = value(*high)? << 4 | value(*low)?;
+    }
+    Some(bytes)
 }
 
 /// The first bytes of a digest: enough to name something.

@@ -21,12 +21,14 @@
 //!
 //! One suite, `conformance`, holds every store to this.
 
+pub mod cached;
 mod census;
 #[cfg(test)]
 mod conformance;
 pub mod embedded;
 pub mod memory;
-mod redis;
+pub mod probe;
+pub mod redis;
 
 use std::pin::Pin;
 use std::sync::Arc;
