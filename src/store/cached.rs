@@ -1,0 +1,151 @@
+//! Answers that were replayed a moment ago, in front of any store.
+//!
+//! Only completed records are kept, by the bytes they hold, and only to replay
+//! them to the same request again. Whether a request may go to the destination
+//! is never decided here: what is not found, or does not match, or is over, is
+//! asked of the store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use moka::sync::Cache;
+use tokio::sync::{mpsc, watch};
+
+use super::{Counts, Health, LineageUse, News, Settled, Store, StoreFuture};
+use crate::clock::Clock;
+use crate::model::admission::{Admission, Offer};
+use crate::model::fingerprint::Fingerprint;
+use crate::model::key::{Identity, RecordId};
+use crate::model::record::{AttemptToken, Completion, Record, Refusal, Settlement};
+
+/// What an entry is counted as beyond the answer it holds, in bytes.
+const ENTRY_OVERHEAD: usize = 450;
+
+/// How long a node goes on replaying what another one was told to forget.
+pub const SHARED_FOR: Duration = Duration::from_secs(1);
+
+/// A store with a cache in front of it.
+#[derive(Debug)]
+pub struct CachedStore {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    answers: Cache<RecordId, Arc<Answer>>,
+    /// Grows whenever a record was forgotten.
+    forgotten: AtomicU64,
+}
+
+/// A completed record, as far as a replay needs it.
+#[derive(Debug)]
+struct Answer {
+    identity: Identity,
+    fingerprint: Fingerprint,
+    completion: Arc<Completion>,
+}
+
+impl CachedStore {
+    /// Keeps up to `capacity` bytes in front of `store`, each entry for as long
+    /// as `kept`: a second at most where other nodes may forget a record, and
+    /// without end where nobody else can.
+    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, capacity: u64, kept: Option<Duration>) -> Self {
+        let weigh = |_: &RecordId, answer: &Arc<Answer>| {
+            u32::try_from(ENTRY_OVERHEAD + answer.completion.response.weight()).unwrap_or(u32::MAX)
+        };
+        let mut answers = Cache::builder().max_capacity(capacity).weigher(weigh);
+        if let Some(kept) = kept {
+            answers = answers.time_to_live(kept);
+        }
+        Self { store, clock, answers: answers.build(), forgotten: AtomicU64::new(0) }
+    }
+
+    /// The answer to the same request, if it is here and still to be replayed.
+    fn replay(&self, offer: &Offer) -> Option<Arc<Completion>> {
+        let answer = self.answers.get(&offer.id())?;
+        let is_same = answer.identity == offer.identity && offer.presented.asks_the_same(&answer.fingerprint);
+        let is_over = answer.completion.boundaries.expires_at <= self.clock.now();
+        (is_same && !is_over).then(|| Arc::clone(&answer.completion))
+    }
+
+    /// Keeps an answer that was asked for when so many records were forgotten.
+    fn keep(&self, offer: Offer, completion: &Arc<Completion>, forgotten: u64) {
+        let id = offer.id();
+        let answer = Answer {
+            identity: offer.identity,
+            fingerprint: offer.presented.fingerprint,
+            completion: Arc::clone(completion),
+        };
+        self.answers.insert(id, Arc::new(answer));
+        // It may have been forgotten since: after the store told of it, and
+        // before it was here to be dropped.
+        if self.forgotten.load(Ordering::SeqCst) != forgotten {
+            self.answers.invalidate(&id);
+        }
+    }
+}
+
+impl Store for CachedStore {
+    fn claim(&self, offer: Offer) -> StoreFuture<'_, Admission> {
+        Box::pin(async move {
+            if let Some(completion) = self.replay(&offer) {
+                return Ok(Admission::Replay(completion));
+            }
+            let forgotten = self.forgotten.load(Ordering::SeqCst);
+            let admission = self.store.claim(offer.clone()).await?;
+            if let Admission::Replay(completion) = &admission {
+                self.keep(offer, completion, forgotten);
+            }
+            Ok(admission)
+        })
+    }
+
+    fn confirm(&self, id: RecordId, token: AttemptToken, lease: Duration) -> StoreFuture<'_, Result<(), Refusal>> {
+        self.store.confirm(id, token, lease)
+    }
+
+    fn settle(
+        &self,
+        id: RecordId,
+        token: AttemptToken,
+        settlement: Settlement,
+    ) -> StoreFuture<'_, Result<Settled, Refusal>> {
+        self.store.settle(id, token, settlement)
+    }
+
+    fn forget(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move {
+            let forgotten = self.store.forget(id, token).await;
+            // Whatever came of it, the store is asked next.
+            self.forgotten.fetch_add(1, Ordering::SeqCst);
+            self.answers.invalidate(&id);
+            forgotten
+        })
+    }
+
+    fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {
+        self.store.read(id)
+    }
+
+    fn may_hold(&self, id: RecordId) -> bool {
+        self.answers.contains_key(&id) || self.store.may_hold(id)
+    }
+
+    fn news(&self) -> Option<mpsc::Receiver<News>> {
+        self.store.news()
+    }
+
+    fn counts(&self) -> Counts {
+        self.store.counts()
+    }
+
+    fn lineages(&self) -> StoreFuture<'_, Vec<LineageUse>> {
+        self.store.lineages()
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.store.health()
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        self.store.close()
+    }
+}
