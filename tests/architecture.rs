@@ -44,7 +44,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 const MUST_NOT_MENTION: &[(&str, &[&str])] = &[
     ("model", &["tokio", "hyper", "std::fs", "std::net", "Instant::now", "SystemTime"]),
     ("plan", &["tokio", "hyper"]),
-    ("engine", &["hyper", "store::embedded", "store::memory", "redb", "destination::pool"]),
+    (
+        "engine",
+        &["hyper", "store::embedded", "store::memory", "store::redis", "store::cached", "redb", "destination::pool"],
+    ),
     ("store", &["hyper", "destination"]),
 ];
 

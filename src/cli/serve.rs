@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,18 +23,25 @@ use crate::engine::Engine;
 use crate::entropy;
 use crate::ingress::{Ingress, listener};
 use crate::model::record::BootId;
-use crate::orphans;
+use crate::orphans::{self, Orphans};
 use crate::plan::route::Route;
 use crate::plan::{AdminPlan, Plan, StorePlan};
 use crate::store::Store;
-use crate::store::embedded::{EmbeddedStore, Options};
+use crate::store::cached::{CachedStore, SHARED_FOR};
+use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::memory::MemoryStore;
+use crate::store::redis::{self, RedisStore};
 use crate::telemetry::{Metrics, log};
 
 /// How long what is left may take to be recorded once the grace is over.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 /// How long the last bytes of the last answers may take to leave.
 const LAST_BYTES: Duration = Duration::from_secs(1);
+/// Answers that are kept in memory to be replayed at once, in bytes.
+const CACHE_BYTES: u64 = 64 << 20;
+/// How often a store that could not be asked at the start is asked again which
+/// routes have live records.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// How often a stop looks whether everything is answered.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -105,6 +113,8 @@ impl Arguments {
 pub(super) struct Server {
     ingress: Ingress,
     connections: TaskTracker,
+    /// Whether the store could not be asked yet which routes have live records.
+    is_unchecked: bool,
     /// Where it really listens.
     pub(super) addresses: Vec<SocketAddr>,
 }
@@ -119,10 +129,19 @@ impl Server {
         let store = open_store(plan.store.clone(), takeover, Arc::clone(&clock), boot).await?;
         let listeners = bind_all(&plan)?;
         let admin_listener = plan.admin.clone().map(bind_admin).transpose()?;
-        if let Err(orphans) = orphans::check(&plan, store.lineages().await?, clock.now()) {
-            store.close().await?;
-            return Err(orphans.into());
-        }
+        let is_unchecked = match store.lineages().await {
+            Ok(uses) => {
+                if let Err(orphans) = orphans::check(&plan, uses, clock.now()) {
+                    store.close().await?;
+                    return Err(orphans.into());
+                }
+                false
+            }
+            Err(error) => {
+                tracing::error!(%error, "the store cannot be asked yet; guarded requests are refused until it can");
+                true
+            }
+        };
         let engine = Engine::new(store, Arc::new(Pools::default()), clock, boot, Arc::new(Metrics::new()));
         let ingress = Ingress {
             engine: engine.clone(),
@@ -143,19 +162,39 @@ impl Server {
             // It answers to the very end: readiness has to be seen as false.
             tokio::spawn(Admin::new(engine, plan, address).listen(listener, CancellationToken::new()));
         }
-        Ok(Self { ingress, connections, addresses })
+        Ok(Self { ingress, connections, is_unchecked, addresses })
     }
 
     /// Serves until a signal says to stop; reloads `config` on SIGHUP.
     pub(super) async fn run(self, config: Option<&Path>, mut signals: Signals) -> anyhow::Result<()> {
+        let mut late_findings = pin!(self.find_orphans_late());
         loop {
             tokio::select! {
+                orphans = &mut late_findings => return Err(orphans.into()),
                 _ = signals.terminate.recv() => break,
                 _ = signals.interrupt.recv() => break,
                 _ = signals.hangup.recv() => self.reload(config).await,
             }
         }
         self.stop().await
+    }
+
+    /// Asks a store that could not be asked at the start, until it can. Until
+    /// then it grants nothing. Only what is found ends this.
+    async fn find_orphans_late(&self) -> Orphans {
+        let engine = &self.ingress.engine;
+        if self.is_unchecked {
+            let uses = loop {
+                tokio::time::sleep(ASK_AGAIN).await;
+                if let Ok(uses) = engine.store.lineages().await {
+                    break uses;
+                }
+            };
+            if let Err(orphans) = orphans::check(&self.ingress.plan.load(), uses, engine.clock.now()) {
+                return orphans;
+            }
+        }
+        std::future::pending().await
     }
 
     /// Takes a changed file up, whole or not at all.
@@ -202,7 +241,7 @@ impl Server {
 
     /// Stops: nothing new is taken, exchanges may finish within the grace, what
     /// is left is recorded as it stands.
-    async fn stop(self) -> anyhow::Result<()> {
+    async fn stop(&self) -> anyhow::Result<()> {
         let engine = &self.ingress.engine;
         let grace = self.ingress.plan.load().shutdown_grace;
         tracing::info!(?grace, "stopping");
@@ -255,20 +294,25 @@ async fn open_store(
     clock: Arc<dyn Clock>,
     boot: BootId,
 ) -> anyhow::Result<Arc<dyn Store>> {
+    let cached = |store: Arc<dyn Store>, kept| CachedStore::new(store, Arc::clone(&clock), CACHE_BYTES, kept);
     match plan {
         StorePlan::Memory { capacity } => {
             tracing::warn!("store.memory forgets every record when this process ends");
             Ok(Arc::new(MemoryStore::new(clock, boot, capacity)))
         }
-        StorePlan::Redis(_) => bail!("`store.redis` cannot be had yet"),
+        StorePlan::Redis(plan) => {
+            let options = redis::Options { plan: *plan, clock: Arc::clone(&clock), boot };
+            let store = RedisStore::open(options).await?;
+            Ok(Arc::new(cached(Arc::new(store), Some(SHARED_FOR))))
+        }
         StorePlan::Embedded { path, sync } => {
             let folder = path.clone();
-            let options = Options { path, sync, takeover, clock, boot };
+            let options = embedded::Options { path, sync, takeover, clock: Arc::clone(&clock), boot };
             let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(options)).await??;
             if let Some(kind) = forgetful_filesystem(&folder) {
                 tracing::warn!(folder = %folder.display(), "the records are on {kind}, which forgets them when the machine or the container goes; use a disk or a volume");
             }
-            Ok(Arc::new(store))
+            Ok(Arc::new(cached(Arc::new(store), None)))
         }
     }
 }

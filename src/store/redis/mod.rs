@@ -1,4 +1,407 @@
 //! The store that several nodes share: a Redis or Valkey.
+//!
+//! The life of a record is decided here as in every store, by the model; the
+//! server only compares and sets. One script does each step, on one key, at
+//! the server's time, and only if the row still is what the decision was made
+//! from. So a first request costs two round trips, its claim and its
+//! settlement, and a replay one.
+//!
+//! ```text
+//! claim, confirm, settle ──▶ step ──put.lua──▶ servers ──▶ Redis
+//!        │                     ▲                  │
+//!        └─▶ claims (ours) ────┘      welcome ◀───┘ every new connection
+//!                                     upkeep: counts, lineages, cutting down
+//! ```
+//!
+//! It must never treat silence as an answer: a claim whose fate is unclear is
+//! given back until the server says that it is not there and cannot come any
+//! more. It must never let a server take claims that may have lost some:
+//! after a failover or a restart they are held back until every living owner
+//! has put its own back.
 
+mod claims;
 mod clock;
+mod put;
+mod registry;
+mod row;
 mod servers;
+mod state;
+mod step;
+#[cfg(test)]
+pub(in crate::store) mod tests;
+mod upkeep;
+mod welcome;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::claims::Held;
+use self::servers::{Fault, Servers};
+use self::state::State;
+use self::step::{Decision, Known, Written};
+use super::{Counts, Health, LineageUse, News, Settled, Store, StoreError, StoreFuture};
+use crate::clock::Clock;
+use crate::model::admission::{Admission, Offer, admit};
+use crate::model::key::RecordId;
+use crate::model::record::{AttemptToken, BootId, Event, Record, RecordState, Refusal, Settlement, Term};
+use crate::model::response::StoredBody;
+use crate::model::time::Timestamp;
+use crate::plan::RedisPlan;
+
+/// How long a start waits for the servers to be reached.
+const START_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a stop waits for this node to be taken off the list, and for its
+/// connections to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+/// The largest answer that is stored, in bytes: below what a server takes in
+/// one value (512 MB).
+const LARGEST_RESPONSE: usize = 256 << 20;
+/// How much news may wait to be told.
+const NEWS_BACKLOG: usize = 1024;
+
+/// How to open a Redis store.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which servers, and how they are used.
+    pub plan: RedisPlan,
+    /// The clocks of this machine.
+    pub clock: Arc<dyn Clock>,
+    /// This run of the process.
+    pub boot: BootId,
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// With `strict`, a server that does not keep the promise is not used.
+    #[error(
+        "the Redis server cannot keep the records safe: {0}. Change it, or set `store.redis.strict: false` to run all the same"
+    )]
+    Unfit(String),
+}
+
+/// Records on a Redis that other nodes share. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct RedisStore {
+    state: Arc<State>,
+    servers: Servers,
+    health: watch::Sender<Health>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl RedisStore {
+    /// Begins to keep connections to the servers, and waits a moment for them.
+    /// Where they cannot be reached the store is there all the same, refuses
+    /// what is asked, and recovers by itself.
+    ///
+    /// # Errors
+    /// [`OpenError`], where `strict` forbids what was found.
+    pub async fn open(options: Options) -> Result<Self, OpenError> {
+        Self::open_at(options, None).await
+    }
+
+    /// The same; `time` is told to the servers instead of their own.
+    async fn open_at(options: Options, time: Option<Arc<dyn Clock>>) -> Result<Self, OpenError> {
+        let Options { plan, clock, boot } = options;
+        let state = Arc::new(State::new(plan, Arc::clone(&clock), boot, time));
+        let servers = Servers::start(&state.plan, clock, Arc::clone(&state) as _);
+        let store = Self {
+            state,
+            servers,
+            health: watch::Sender::new(Health::Failed("not connected yet".into())),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
+        let mut reached = store.servers.health();
+        _ = timeout(START_PATIENCE, reached.wait_for(Result::is_ok)).await;
+        store.follow_health();
+        if let Some(why) = store.state.unfit() {
+            store.servers.close();
+            return Err(OpenError::Unfit(why.to_string()));
+        }
+        if store.state.told_time().is_none() {
+            store.keep_up();
+        }
+        Ok(store)
+    }
+
+    /// Tells the engine's kind of health from now on.
+    fn follow_health(&self) {
+        let mut seen = self.servers.health();
+        let told = self.health.clone();
+        let read = |seen: &Result<(), String>| match seen {
+            Ok(()) => Health::Ready,
+            Err(why) => Health::Failed(why.clone()),
+        };
+        told.send_replace(read(&seen.borrow_and_update()));
+        let stop = self.stop.clone();
+        self.tasks.spawn(stop.run_until_cancelled_owned(async move {
+            while seen.changed().await.is_ok() {
+                told.send_replace(read(&seen.borrow_and_update()));
+            }
+        }));
+    }
+
+    async fn claim_now(&self, offer: &Offer) -> Result<Admission, StoreError> {
+        let claims = &self.state.claims;
+        let mut replaced = None;
+        let step = self.step(offer.id(), Some(Known::nothing())).waits();
+        let asked = step
+            .run(|record, moment| {
+                // While claims are held back nobody's lease lapses: its owner
+                // may not have been able to confirm it.
+                let held_until = self.state.held_back_until(moment.link, offer.lease, moment.now);
+                replaced.clone_from(&record);
+                let record = record.map(|record| believed_until(record, held_until));
+                let term = Term::Until(moment.now.after(offer.lease));
+                match (admit(record, offer, term, self.state.unknown_for(offer), moment.now), held_until) {
+                    ((_, Some(_)), Some(until)) => {
+                        let left = moment.now.until(until).as_secs() + 1;
+                        let why = format!("a server was changed or restarted and may have lost claims; for {left} s more their owners may put them back");
+                        Decision::Answer(Err(StoreError::HeldBack(why)))
+                    }
+                    ((_, Some(_)), None) if !self.state.looked.load(Ordering::Acquire) => Decision::Answer(Err(
+                        StoreError::HeldBack("nobody has looked yet which records there are".into()),
+                    )),
+                    ((admission, Some(record)), None) => {
+                        claims.ask(offer.token, moment.latest);
+                        Decision::Write(record, Ok(admission))
+                    }
+                    ((admission, None), _) => Decision::Answer(Ok(admission)),
+                }
+            })
+            .await;
+        let done = match asked {
+            // It may still be applied.
+            Err(StoreError::Unclear(why)) => return Err(StoreError::Unclear(why)),
+            Err(StoreError::Corrupt) => {
+                claims.decided(offer.token, None);
+                return Ok(Admission::Corrupt);
+            }
+            Err(error) => {
+                claims.decided(offer.token, None);
+                return Err(error);
+            }
+            Ok(done) => done,
+        };
+        let admission = done.answer.inspect_err(|_| claims.decided(offer.token, None))?;
+        let held = done.written.map(|Written { record, row, asked_at }| {
+            self.state.count(replaced.as_ref(), Some(&record));
+            Held { token: offer.token, lease: offer.lease, record, row, confirmed_at: asked_at }
+        });
+        claims.decided(offer.token, held);
+        if let Admission::Granted(_) = admission {
+            self.remember(offer, done.at);
+            self.replicate(&done.link).await?;
+        }
+        Ok(admission)
+    }
+
+    /// Waits until as many replicas have the claim as it needs to count.
+    async fn replicate(&self, link: &Arc<servers::Link>) -> Result<(), StoreError> {
+        let replicas = self.state.plan.replicas;
+        if replicas == 0 || self.servers.replicated(link).await.unwrap_or(false) {
+            return Ok(());
+        }
+        Err(StoreError::Unreplicated(replicas))
+    }
+
+    /// Applies what the owner of `token` says.
+    async fn apply<T>(
+        &self,
+        id: RecordId,
+        token: AttemptToken,
+        event: impl Fn(Timestamp) -> Event,
+        read: impl Fn(&Record) -> T,
+    ) -> Result<(Result<T, Refusal>, Option<Written>), StoreError> {
+        let claims = &self.state.claims;
+        let mut replaced = None;
+        let held = claims.held(id, token);
+        let guess = held.as_ref().map(|held| Known::row(held.record.clone(), held.row.clone()));
+        let done = self
+            .step(id, guess)
+            .tells()
+            .run(|record, moment| {
+                // A claim of ours that the store must still have and has not is
+                // lost there, and nothing can have come after it.
+                let lost = || held.as_ref().filter(|held| held.is_believed(moment.asked_at));
+                let record = record.or_else(|| lost().map(|held| held.record.clone()));
+                let Some(before) = record else {
+                    return Decision::Answer(match claims.unclear_until(token) {
+                        Some(until) if moment.now <= until => {
+                            Err(StoreError::Unclear("the claim may still be applied".into()))
+                        }
+                        Some(_) | None => Ok(Err(Refusal::Superseded)),
+                    });
+                };
+                let Some(mut record) = before.clone().at(moment.now) else {
+                    return Decision::Answer(Ok(Err(Refusal::Superseded)));
+                };
+                match record.apply(event(moment.now), moment.now) {
+                    Err(refusal) => Decision::Answer(Ok(Err(refusal))),
+                    Ok(()) if record == before => Decision::Answer(Ok(Ok(read(&record)))),
+                    Ok(()) => {
+                        let value = read(&record);
+                        replaced = Some(before);
+                        Decision::Write(record, Ok(Ok(value)))
+                    }
+                }
+            })
+            .await?;
+        if let Some(written) = &done.written {
+            self.state.count(replaced.as_ref(), Some(&written.record));
+        }
+        Ok((done.answer?, done.written))
+    }
+
+    async fn confirm_now(
+        &self,
+        id: RecordId,
+        token: AttemptToken,
+        lease: Duration,
+    ) -> Result<Result<(), Refusal>, StoreError> {
+        let event = |now: Timestamp| Event::Confirm(token, Term::Until(now.after(lease)));
+        let (answer, written) = self.apply(id, token, event, |_| ()).await?;
+        if let Some(Written { record, row, asked_at }) = written {
+            self.state.claims.renewed(Held { token, lease, record, row, confirmed_at: asked_at });
+        }
+        if answer.is_err() {
+            self.state.claims.over(id, token);
+        }
+        Ok(answer)
+    }
+
+    async fn settle_now(
+        &self,
+        id: RecordId,
+        token: AttemptToken,
+        settlement: Settlement,
+    ) -> Result<Result<Settled, Refusal>, StoreError> {
+        if let Settlement::Complete(response) = &settlement
+            && matches!(response.body, StoredBody::Whole(_))
+            && response.weight() > LARGEST_RESPONSE
+        {
+            // The engine stores it without its body then.
+            return Err(StoreError::Full);
+        }
+        let event = |_| Event::Settle(token, settlement.clone());
+        let (answer, _) = self.apply(id, token, event, Settled::of).await?;
+        self.state.claims.over(id, token);
+        Ok(answer)
+    }
+}
+
+/// The record with a lease that does not lapse before `until`.
+fn believed_until(mut record: Record, until: Option<Timestamp>) -> Record {
+    if let (RecordState::InFlight(lease), Some(until)) = (&mut record.state, until)
+        && let Term::Until(lapses) = &mut lease.term
+    {
+        *lapses = until.max(*lapses);
+    }
+    record
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Unavailable(why) => StoreError::Unavailable(why),
+            Fault::Unclear(why) => StoreError::Unclear(why),
+            Fault::Full => StoreError::Full,
+            // It can be reached, and will not have it.
+            Fault::Refused(why) => StoreError::HeldBack(why),
+        }
+    }
+}
+
+impl Store for RedisStore {
+    fn claim(&self, offer: Offer) -> StoreFuture<'_, Admission> {
+        Box::pin(async move {
+            if let Some(why) = self.state.unfit() {
+                return Err(StoreError::HeldBack(why.to_string()));
+            }
+            self.claim_now(&offer).await
+        })
+    }
+
+    fn confirm(&self, id: RecordId, token: AttemptToken, lease: Duration) -> StoreFuture<'_, Result<(), Refusal>> {
+        Box::pin(self.confirm_now(id, token, lease))
+    }
+
+    fn settle(
+        &self,
+        id: RecordId,
+        token: AttemptToken,
+        settlement: Settlement,
+    ) -> StoreFuture<'_, Result<Settled, Refusal>> {
+        Box::pin(self.settle_now(id, token, settlement))
+    }
+
+    fn forget(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move { Ok(self.apply(id, token, |_| Event::Forget(token), |_| ()).await?.0) })
+    }
+
+    fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {
+        Box::pin(async move {
+            let read = |record: Option<Record>, moment: step::Moment<'_>| {
+                Decision::Answer(Ok(record.and_then(|record| record.at(moment.now)).map(Arc::new)))
+            };
+            self.step(id, None).run(read).await?.answer
+        })
+    }
+
+    fn may_hold(&self, id: RecordId) -> bool {
+        self.state.claims.holds(id)
+    }
+
+    fn news(&self) -> Option<mpsc::Receiver<News>> {
+        let mut heard = self.servers.news(&self.state.channel);
+        let (tell, news) = mpsc::channel(NEWS_BACKLOG);
+        let boot = self.state.boot;
+        self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(async move {
+            while let Some(heard) = heard.recv().await {
+                let told = match heard {
+                    servers::News::Message(message) => match state::read_news(&message) {
+                        Some((from, id)) if from != boot => tell.send(News::Settled(id)).await,
+                        Some(_) | None => Ok(()),
+                    },
+                    servers::News::Lost => tell.send(News::Missed).await,
+                };
+                if told.is_err() {
+                    return;
+                }
+            }
+        }));
+        Some(news)
+    }
+
+    fn counts(&self) -> Counts {
+        self.state.counts()
+    }
+
+    fn lineages(&self) -> StoreFuture<'_, Vec<LineageUse>> {
+        Box::pin(self.live_lineages())
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async {
+            self.stop.cancel();
+            self.tasks.close();
+            self.tasks.wait().await;
+            _ = timeout(STOP_PATIENCE, self.leave()).await;
+            self.servers.close();
+            _ = timeout(STOP_PATIENCE, self.servers.closed()).await;
+            Ok(())
+        })
+    }
+}

@@ -32,7 +32,7 @@ mod vitals;
 
 #[cfg(test)]
 #[path = "../../../../tests/redis/mod.rs"]
-mod launcher;
+pub(in crate::store) mod launcher;
 #[cfg(test)]
 mod tests;
 

@@ -1,0 +1,192 @@
+//! What the nodes of one deployment tell each other besides the records: which
+//! nodes there are, and until when records of which lineage may live.
+//!
+//! ```text
+//! <prefix>:1:nodes     hash        run → format it writes, when it was last seen (ms)
+//! <prefix>:1:lineages  sorted set  "<lineage> <route>" → until when its records may live (ms)
+//! ```
+//!
+//! Both are kept beside the path of a request. A lineage is written with some
+//! time to spare, so that it costs a command a minute and not one a record.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::Value;
+
+use super::RedisStore;
+use super::servers::Fault;
+use crate::model::admission::Offer;
+use crate::model::key::Lineage;
+use crate::model::time::Timestamp;
+use crate::store::{LineageUse, StoreError};
+
+const NODES: &str = "nodes";
+const LINEAGES: &str = "lineages";
+
+/// The format of rows that this release writes, and the newest it reads. A
+/// release that writes another one has to see here that every node reads it,
+/// and write this one until then.
+const FORMAT: u32 = 1;
+
+/// How long a node counts as running that was not seen since.
+const NODE_GONE: Duration = Duration::from_secs(60);
+/// How long the records of a lineage are thought to live on while one of them
+/// stands open.
+const OPEN_LIVES: Duration = Duration::from_hours(24);
+/// Time to spare when a lineage is written: a tenth of what it is kept for, but
+/// at least and at most this.
+const SPARE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// How long a lineage is still listed after its end.
+const LISTED_AFTER: Duration = Duration::from_secs(5);
+
+/// Until when which lineage is written as living.
+#[derive(Debug, Default)]
+pub(super) struct Remembered(Mutex<HashMap<Lineage, Timestamp>>);
+
+impl Remembered {
+    /// Until when a lineage has to be written as living, if it was not yet.
+    fn grow(&self, lineage: Lineage, keeping: Duration, now: Timestamp) -> Option<Timestamp> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.get(&lineage).is_some_and(|known| *known >= now.after(keeping)) {
+            return None;
+        }
+        let until = now.after(keeping + (keeping / 10).clamp(SPARE.0, SPARE.1));
+        known.insert(lineage, until);
+        Some(until)
+    }
+
+    fn forget(&self, lineage: Lineage) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&lineage);
+    }
+
+    /// To be written again: the servers may have lost it.
+    pub(super) fn forget_all(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl RedisStore {
+    /// Sees to it that the lineage of a granted claim is listed for as long as
+    /// its record can live.
+    pub(super) fn remember(&self, offer: &Offer, now: Timestamp) {
+        let keeping = offer.keeping.retention.saturating_add(offer.keeping.guard);
+        let Some(until) = self.state.remembered.grow(offer.lineage, keeping, now) else { return };
+        let write = self.clone().list(offer.lineage, offer.route.to_string(), until);
+        let (store, lineage) = (self.clone(), offer.lineage);
+        self.tasks.spawn(async move {
+            if let Err(error) = write.await {
+                tracing::debug!(%error, "a lineage could not be listed; it is tried again with the next claim");
+                store.state.remembered.forget(lineage);
+            }
+        });
+    }
+
+    async fn list(self, lineage: Lineage, route: String, until: Timestamp) -> Result<(), Fault> {
+        let key = self.state.keys.other(LINEAGES);
+        let mut list = redis::cmd("ZADD");
+        list.arg(&key).arg("GT").arg(until.as_millis()).arg(format!("{lineage} {route}"));
+        self.on(&key, &list).await.map(drop)
+    }
+
+    /// Keeps the lineages of open records listed, and drops those that are over.
+    pub(super) async fn tend_lineages(&self, now: Timestamp) -> Result<(), Fault> {
+        let open = self.state.with_census(|census| census.lineages());
+        for usage in open.into_iter().filter(|usage| usage.open > 0) {
+            self.clone().list(usage.lineage, usage.route.to_string(), now.after(OPEN_LIVES)).await?;
+        }
+        let key = self.state.keys.other(LINEAGES);
+        let mut drop_past = redis::cmd("ZREMRANGEBYSCORE");
+        drop_past.arg(&key).arg("-inf").arg(now.before(LISTED_AFTER).as_millis());
+        self.on(&key, &drop_past).await.map(drop)
+    }
+
+    /// What still lives, counted anew.
+    pub(super) async fn live_lineages(&self) -> Result<Vec<LineageUse>, StoreError> {
+        let counted = self.count_all(None).await?;
+        let mut uses: HashMap<Lineage, LineageUse> =
+            counted.lineages().into_iter().map(|usage| (usage.lineage, usage)).collect();
+        self.state.counted(counted);
+        let key = self.state.keys.other(LINEAGES);
+        let mut range = redis::cmd("ZRANGE");
+        range.arg(&key).arg(0).arg(-1).arg("WITHSCORES");
+        let members = texts(self.on(&key, &range).await?);
+        for [member, score] in members.as_chunks::<2>().0 {
+            let Some((lineage, route)) = read_member(member) else { continue };
+            let live_until = score.parse::<f64>().map_or(Timestamp::default(), |ms| Timestamp::from_millis(ms as u64));
+            let usage = uses.entry(lineage).or_insert_with(|| LineageUse {
+                lineage,
+                route: route.into(),
+                open: 0,
+                live_until: Timestamp::default(),
+            });
+            usage.live_until = usage.live_until.max(live_until);
+        }
+        self.state.looked.store(true, Ordering::Release);
+        Ok(uses.into_values().collect())
+    }
+
+    /// Says that this node runs, and looks who else does.
+    pub(super) async fn sign_in(&self, now: Timestamp) -> Result<(), Fault> {
+        let key = self.state.keys.other(NODES);
+        let mut sign = redis::cmd("HSET");
+        sign.arg(&key).arg(self.state.boot.to_string()).arg(format!("{FORMAT} {}", now.as_millis()));
+        self.on(&key, &sign).await?;
+        let nodes = texts(self.on(&key, redis::cmd("HGETALL").arg(&key)).await?);
+        for [node, entry] in nodes.as_chunks::<2>().0 {
+            let mut words = entry.split(' ').map(|word| word.parse::<u64>().ok());
+            let (format, seen) = (words.next().flatten(), words.next().flatten());
+            let is_gone = seen.is_none_or(|seen| Timestamp::from_millis(seen).after(NODE_GONE) < now);
+            match format {
+                _ if is_gone => drop(self.on(&key, redis::cmd("HDEL").arg(&key).arg(node)).await?),
+                Some(format) if format > u64::from(FORMAT) => {
+                    tracing::warn!(node, format, "another node writes rows of a newer format; update this one");
+                }
+                Some(_) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes this node off the list.
+    pub(super) async fn leave(&self) {
+        let key = self.state.keys.other(NODES);
+        if let Err(error) = self.on(&key, redis::cmd("HDEL").arg(&key).arg(self.state.boot.to_string())).await {
+            tracing::debug!(%error, "this node stays on the list until it is missed");
+        }
+    }
+
+    /// Runs a command on the server that holds `key`.
+    async fn on(&self, key: &str, command: &redis::Cmd) -> Result<Value, Fault> {
+        let link = self.servers.link_for(key.as_bytes())?;
+        self.servers.command(&link, command).await
+    }
+}
+
+fn read_member(member: &str) -> Option<(Lineage, &str)> {
+    let (lineage, route) = member.split_once(' ')?;
+    Some((Lineage::from_hex(lineage.as_bytes())?, route))
+}
+
+/// The texts of a reply that is a list of them, in either protocol.
+fn texts(value: Value) -> Vec<String> {
+    fn take(value: Value, into: &mut Vec<String>) {
+        match value {
+            Value::Array(values) => values.into_iter().for_each(|value| take(value, into)),
+            Value::Map(pairs) => pairs.into_iter().for_each(|(key, value)| {
+                take(key, into);
+                take(value, into);
+            }),
+            Value::BulkString(bytes) => into.push(String::from_utf8_lossy(&bytes).into_owned()),
+            Value::SimpleString(text) => into.push(text),
+            Value::Double(number) => into.push(number.to_string()),
+            Value::Int(number) => into.push(number.to_string()),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    take(value, &mut found);
+    found
+}

@@ -1,0 +1,172 @@
+//! What a node knows besides what the servers know: its claims, the counts,
+//! and from when on which server is trusted with new claims.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+
+use super::claims::Claims;
+use super::put;
+use super::registry::Remembered;
+use super::row::Keys;
+use super::servers::{Link, Script};
+use crate::clock::{Boottime, Clock};
+use crate::model::admission::{Offer, UnknownCount};
+use crate::model::key::RecordId;
+use crate::model::record::{BootId, Record};
+use crate::model::time::Timestamp;
+use crate::plan::RedisPlan;
+use crate::store::Counts;
+use crate::store::census::Census;
+
+/// How far a server's clock may be behind what this node thinks it is.
+const TOLERANCE: Duration = Duration::from_secs(1);
+
+/// The state of one node.
+pub(super) struct State {
+    pub(super) plan: RedisPlan,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) boot: BootId,
+    pub(super) keys: Keys,
+    /// Where those who wait are told.
+    pub(super) channel: String,
+    pub(super) put: Script,
+    pub(super) claims: Claims,
+    pub(super) remembered: Remembered,
+    /// Since when (in its own time) a server is another one than before.
+    changed: Mutex<HashMap<String, Timestamp>>,
+    census: Mutex<Census>,
+    /// Whether somebody has looked which records live: before that nobody
+    /// knows whether the routes find theirs, and nothing is granted.
+    pub(super) looked: AtomicBool,
+    /// What is wrong with which server.
+    at_fault: Mutex<BTreeMap<String, Vec<String>>>,
+    /// Why the servers are not used, if `strict` forbids it.
+    unfit: ArcSwapOption<String>,
+    /// The time that servers are told, in tests.
+    time: Option<Arc<dyn Clock>>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+/// No step under these locks can panic half way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    pub(super) fn new(plan: RedisPlan, clock: Arc<dyn Clock>, boot: BootId, time: Option<Arc<dyn Clock>>) -> Self {
+        let keys = Keys::new(&plan.prefix);
+        Self {
+            channel: keys.other("settled"),
+            keys,
+            plan,
+            clock,
+            boot,
+            put: Script::new(put::TEXT),
+            claims: Claims::default(),
+            remembered: Remembered::default(),
+            changed: Mutex::default(),
+            census: Mutex::default(),
+            looked: AtomicBool::new(false),
+            at_fault: Mutex::default(),
+            unfit: ArcSwapOption::empty(),
+            time,
+        }
+    }
+
+    /// A server's time at `at`, as far as it was ever heard.
+    pub(super) fn now(&self, link: &Link, at: Boottime) -> Option<Timestamp> {
+        self.told_time().or_else(|| link.clock().at(at))
+    }
+
+    /// The time that servers are told instead of their own.
+    pub(super) fn told_time(&self) -> Option<Timestamp> {
+        self.time.as_ref().map(|time| time.now())
+    }
+
+    /// Between which times of the server a step is taken that was decided at
+    /// `now`.
+    pub(super) fn window(&self, now: Timestamp, latest: Timestamp) -> (Timestamp, Timestamp) {
+        (now.before(TOLERANCE), latest)
+    }
+
+    /// What those who wait for the record are told when it settles.
+    pub(super) fn news_of(&self, id: RecordId) -> [u8; 24] {
+        let mut news = [0; 24];
+        let (from, about) = news.split_at_mut(8);
+        from.copy_from_slice(self.boot.as_bytes());
+        about.copy_from_slice(id.as_bytes());
+        news
+    }
+
+    /// Notes that a server is another one than before, since that time of its.
+    pub(super) fn changed(&self, link: &Link, since: Timestamp) {
+        lock(&self.changed).insert(link.place(), since);
+    }
+
+    /// Until when claims under that lease are held back on that server: for one
+    /// lease and one heartbeat after it became another one.
+    pub(super) fn held_back_until(&self, link: &Link, lease: Duration, now: Timestamp) -> Option<Timestamp> {
+        let changed = lock(&self.changed);
+        if changed.is_empty() {
+            return None;
+        }
+        let until = changed.get(&link.place())?.after(lease + lease / 3);
+        (now < until).then_some(until)
+    }
+
+    /// Notes what is wrong with a server now; what is new of it comes back.
+    pub(super) fn found_at_fault(&self, server: String, faults: Vec<String>) -> Vec<String> {
+        let mut at_fault = lock(&self.at_fault);
+        let known = at_fault.insert(server, faults.clone()).unwrap_or_default();
+        at_fault.retain(|_, faults| !faults.is_empty());
+        if self.plan.strict {
+            let all = at_fault.iter().map(|(server, faults)| format!("{server}: {}", faults.join("; ")));
+            let all = all.collect::<Vec<_>>().join("; ");
+            self.unfit.store((!all.is_empty()).then(|| Arc::new(all)));
+        }
+        faults.into_iter().filter(|fault| !known.contains(fault)).collect()
+    }
+
+    /// Why the servers are not to be used.
+    pub(super) fn unfit(&self) -> Option<Arc<String>> {
+        self.unfit.load_full()
+    }
+
+    /// Counts a change of one row.
+    pub(super) fn count(&self, before: Option<&Record>, after: Option<&Record>) {
+        lock(&self.census).change(before, after);
+    }
+
+    /// Takes the counts of a whole pass over.
+    pub(super) fn counted(&self, census: Census) {
+        *lock(&self.census) = census;
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        lock(&self.census).totals()
+    }
+
+    pub(super) fn unknown_for(&self, offer: &Offer) -> UnknownCount {
+        lock(&self.census).unknown_for(offer)
+    }
+
+    pub(super) fn with_census<T>(&self, look: impl FnOnce(&Census) -> T) -> T {
+        look(&lock(&self.census))
+    }
+}
+
+/// Who says it and what is settled.
+pub(super) fn read_news(message: &[u8]) -> Option<(BootId, RecordId)> {
+    let (from, about) = message.split_first_chunk::<8>()?;
+    Some((BootId::from_bytes(*from), RecordId::from_bytes(about.try_into().ok()?)))
+}

@@ -1,0 +1,244 @@
+//! What happens on every new connection before anything else may use it: is it
+//! the server it was, does it keep what it is given, may we do what we have to,
+//! and does it still have our claims?
+//!
+//! ```text
+//! <prefix>:1:server  "<run id> <since (ms)>"   the server that served last, and since when
+//! ```
+//!
+//! A server that was restarted or has taken another one's place may have lost
+//! the last claims, and nobody can ask it which. Those whose owner lives are
+//! put back at once; new ones are held back for one lease and one heartbeat,
+//! within which every living owner has noticed.
+
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use tokio::time::timeout;
+
+use super::claims::Held;
+use super::put::{Answered, Outcome, Put};
+use super::row::Row;
+use super::servers::{BoxFuture, Fault, Link, Vitals, Welcome, eval_on};
+use super::state::State;
+use crate::model::record::{Event, Term};
+use crate::model::time::Timestamp;
+
+/// The oldest server that has what is used here: `ZADD GT`.
+const OLDEST: (u32, u32, u32) = (6, 2, 0);
+/// How many claims are put back at a time.
+const AT_ONCE: usize = 64;
+/// How long the row of the self-test would stay if nobody took it away.
+const TEST_STAYS_MS: u64 = 10_000;
+
+impl Welcome for State {
+    fn welcome<'a>(
+        &'a self,
+        link: &'a Arc<Link>,
+        connection: &'a mut MultiplexedConnection,
+        vitals: &'a Vitals,
+        before: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), Fault>> {
+        Box::pin(async move {
+            judge(self, link, vitals);
+            self.test_rights(link, connection).await?;
+            self.notice_change(link, connection, vitals, before).await?;
+            self.put_back(link, connection).await
+        })
+    }
+}
+
+/// Says what about a server endangers the records; with `strict` it is not used.
+pub(super) fn judge(state: &State, link: &Link, vitals: &Vitals) {
+    for fault in state.found_at_fault(link.place(), faults(vitals)) {
+        tracing::warn!(server = %link.place(), strict = state.plan.strict, "{fault}");
+    }
+}
+
+fn faults(vitals: &Vitals) -> Vec<String> {
+    let mut faults = Vec::new();
+    let (major, minor, patch) = vitals.version;
+    if vitals.version < OLDEST {
+        faults.push(format!("version {major}.{minor}.{patch} is too old; 6.2 or later is needed"));
+    }
+    if vitals.is_replica {
+        faults.push("it is a replica and takes no writes".into());
+    }
+    match vitals.eviction_policy.as_deref() {
+        Some("noeviction") => {}
+        Some(policy) => faults.push(format!(
+            "maxmemory-policy is {policy}, so a full server drops records and their requests run again; it has to be noeviction"
+        )),
+        None => faults.push("maxmemory-policy cannot be read (CONFIG is not allowed); it has to be noeviction".into()),
+    }
+    match vitals.persists {
+        Some(true) => {}
+        Some(false) => faults.push(
+            "it has no persistence, so a restart forgets every record and their requests run again; set `appendonly yes`".into(),
+        ),
+        None => faults.push("whether it persists cannot be read (CONFIG is not allowed); set `appendonly yes`".into()),
+    }
+    faults
+}
+
+impl State {
+    async fn put_on(
+        &self,
+        connection: &mut MultiplexedConnection,
+        key: &[u8],
+        put: &Put<'_>,
+    ) -> Result<Answered, Fault> {
+        let within = self.plan.timeout;
+        let value = put.run(async |args| eval_on(connection, &self.put, key, args, within).await).await?;
+        Answered::read(value)
+    }
+
+    /// Does everything once that has to be allowed, on a row of its own. An
+    /// access list that lacks one command would be found out half way through
+    /// a settlement.
+    async fn test_rights(&self, link: &Link, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
+        let key = link.key_like(&self.keys.other(&format!("test:{}", self.boot)));
+        let always = (Timestamp::default(), Timestamp::from_millis(u64::MAX >> 12));
+        let look = Put { now: self.told_time(), waits: true, ..Put::default() };
+        let asked_at = self.clock.boottime();
+        let Answered { at, outcome } = self.put_on(connection, &key, &look).await?;
+        link.clock().set(at, self.clock.boottime());
+        tracing::trace!(took = ?self.clock.boottime().since(asked_at), "looked at the server's clock");
+        let row = |shape, stays: u64| Row {
+            bytes: b"test".to_vec(),
+            shape,
+            due: None,
+            expires: Some(Timestamp::from_millis(at.as_millis() + stays)),
+        };
+        // A row that an earlier connection of this run left behind is taken as
+        // it is.
+        let mut expected = match outcome {
+            Outcome::Found(row) => row,
+            Outcome::Written | Outcome::Untimely(_) | Outcome::Foreign => None,
+        };
+        for next in [row("open", TEST_STAYS_MS), row("closed", TEST_STAYS_MS), row("closed", 0)] {
+            let put = Put {
+                expected: expected.as_deref(),
+                next: Some(&next),
+                window: always,
+                news: Some((&self.channel, b"")),
+                now: self.told_time(),
+                ..Put::default()
+            };
+            match self.put_on(connection, &key, &put).await?.outcome {
+                Outcome::Written => expected = Some(next.bytes),
+                Outcome::Found(_) | Outcome::Untimely(_) | Outcome::Foreign => {
+                    return Err(Fault::Refused("it does not keep what it is given".into()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out whether this is the server that served before.
+    async fn notice_change(
+        &self,
+        link: &Link,
+        connection: &mut MultiplexedConnection,
+        vitals: &Vitals,
+        before: Option<&str>,
+    ) -> Result<(), Fault> {
+        let key = link.key_like(&self.keys.other("server"));
+        let Some(now) = self.now(link, self.clock.boottime()) else {
+            return Err(Fault::Unavailable("its time is not known".into()));
+        };
+        let found = self.ask_on(connection, redis::cmd("GET").arg(&key)).await?;
+        let written = match found {
+            redis::Value::BulkString(written) => read_server(&written),
+            _ => None,
+        };
+        let known = written.as_ref().filter(|(run, _)| *run == vitals.run_id).map(|(_, since)| *since);
+        let since = match (known, before) {
+            // It was a replica in the meantime, and knows what another one knew.
+            (Some(_), Some(before)) if before == vitals.run_id => now,
+            // Nothing has happened, or somebody has noticed already.
+            (Some(since), Some(_) | None) => since,
+            (None, Some(_)) => now,
+            (None, None) if written.is_some() => now,
+            // A server that nobody has used yet, as far as anybody knows.
+            (None, None) => Timestamp::default(),
+        };
+        if known != Some(since) {
+            let value = format!("{} {}", vitals.run_id, since.as_millis());
+            self.ask_on(connection, redis::cmd("SET").arg(&key).arg(value)).await?;
+        }
+        if since != Timestamp::default() {
+            if since == now {
+                tracing::warn!(server = %link.place(), "the server was restarted or has taken another one's place; new claims are held back for one lease and one heartbeat");
+            }
+            self.changed(link, since);
+            self.remembered.forget_all();
+        }
+        Ok(())
+    }
+
+    async fn ask_on(
+        &self,
+        connection: &mut MultiplexedConnection,
+        command: &redis::Cmd,
+    ) -> Result<redis::Value, Fault> {
+        match timeout(self.plan.timeout, connection.send_packed_command(command)).await {
+            Ok(Ok(redis::Value::ServerError(error))) => Err(Fault::Refused(error.code().to_owned())),
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(_)) | Err(_) => Err(Fault::Unavailable("it was lost while it was looked at".into())),
+        }
+    }
+
+    /// Puts the claims of this node back that the server has lost, and begins
+    /// the leases of the others anew.
+    async fn put_back(&self, link: &Link, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
+        let ours = self.claims.all().into_iter().filter(|held| link.holds(&self.keys.record(held.record.id())));
+        let ours: Vec<Held> = ours.collect();
+        for some in ours.chunks(AT_ONCE) {
+            let each = some.iter().map(|held| self.put_one_back(link, connection.clone(), held.clone()));
+            for done in futures_util::future::join_all(each).await {
+                done?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn put_one_back(&self, link: &Link, mut connection: MultiplexedConnection, held: Held) -> Result<(), Fault> {
+        let (id, asked_at) = (held.record.id(), self.clock.boottime());
+        let Some(now) = self.now(link, asked_at) else { return Ok(()) };
+        let mut record = held.record.clone();
+        let term = Term::Until(now.after(held.lease));
+        let lapsed = record.clone().at(now);
+        let revived = lapsed.is_some_and(|standing| {
+            record = standing;
+            record.apply(Event::Confirm(held.token, term), now).is_ok()
+        });
+        if !revived {
+            return Ok(());
+        }
+        let row = Row::of(&record);
+        let window = self.window(now, now.after(self.plan.timeout));
+        // The row as it was, or none at all; whatever else is there came after
+        // it.
+        for expected in [Some(held.row.as_slice()), None] {
+            let put = Put { expected, next: Some(&row), window, now: self.told_time(), ..Put::default() };
+            match self.put_on(&mut connection, &self.keys.record(id), &put).await?.outcome {
+                Outcome::Written => {
+                    if expected.is_none() {
+                        tracing::warn!(record = %id, "the server had lost a claim of this node; it is put back");
+                    }
+                    self.claims.renewed(Held { record, row: row.bytes, confirmed_at: asked_at, ..held });
+                    return Ok(());
+                }
+                Outcome::Found(None) => {}
+                Outcome::Found(Some(_)) | Outcome::Untimely(_) | Outcome::Foreign => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_server(written: &[u8]) -> Option<(String, Timestamp)> {
+    let (run, since) = std::str::from_utf8(written).ok()?.split_once(' ')?;
+    Some((run.to_owned(), Timestamp::from_millis(since.parse().ok()?)))
+}
