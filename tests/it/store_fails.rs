@@ -13,7 +13,7 @@ async fn before_a_full_disk(config: Config) -> (Proxy, Destination) {
     let mut proxy = Proxy::with(config, &destination).await;
     proxy.term();
     assert!(proxy.ends().await.success());
-    let room = u32::try_from(proxy.stored_bytes() / 512).unwrap() + 256;
+    let room = u32::try_from(proxy.stored_bytes() / 512).unwrap() + 1024;
     proxy.file_limit(Some(room));
     proxy.start_again().await;
     (proxy, destination)
