@@ -80,6 +80,7 @@ if not left or left > 0 then
   end
 end
 if waited and news ~= '' then
-  redis.call('PUBLISH', channel, news)
+  -- A message that cannot be sent costs those who wait a second.
+  redis.pcall('PUBLISH', channel, news)
 end
 return { now, 'written' }

@@ -1,0 +1,119 @@
+//! Servers that are restarted or replaced: what is put back, and who has to
+//! wait.
+
+use super::*;
+use crate::model::record::RecordState;
+
+/// How long claims are held back: one lease and one heartbeat.
+const HELD: Duration = Duration::from_millis(1_333);
+
+#[tokio::test]
+async fn a_server_that_lost_everything_gets_our_claims_back_before_anybody_may_claim() {
+    let mut server = RedisServer::start();
+    let (owner, other) = (open(&server, 1).await, open(&server, 2).await);
+    let offer = ask(&owner, "k", 1, LEASE);
+    grant(&owner, &offer).await;
+    server.kill();
+    server.start_again();
+    let restarted = Instant::now();
+    let mut refused = 0;
+    eventually("claims are granted again", async || {
+        let new = other.claim(ask(&other, "new", 2, LEASE)).await;
+        match &new {
+            Ok(Admission::Granted(_)) => return true,
+            Err(StoreError::HeldBack(_)) => refused += 1,
+            Err(StoreError::Unavailable(_) | StoreError::Unclear(_)) => {}
+            other => panic!("{other:?}"),
+        }
+        // The owner's claim is never anybody else's.
+        let taken = other.claim(ask(&other, "k", 3, LEASE)).await;
+        assert!(!matches!(taken, Ok(Admission::Granted(_))), "{taken:?}");
+        // Meanwhile its owner lives.
+        _ = owner.confirm(offer.id(), offer.token, LEASE).await;
+        false
+    })
+    .await;
+    assert!(refused > 0, "new claims were held back");
+    assert!(restarted.elapsed() >= HELD - Duration::from_millis(200), "{:?}", restarted.elapsed());
+    let seen = other.claim(ask(&other, "k", 4, LEASE)).await.unwrap();
+    assert!(matches!(seen, Admission::InFlight(_)), "{seen:?}");
+    owner.settle(offer.id(), offer.token, done()).await.unwrap().unwrap();
+    let seen = other.claim(ask(&other, "k", 5, LEASE)).await.unwrap();
+    assert!(matches!(seen, Admission::Replay(_)), "{seen:?}");
+}
+
+/// Nobody's lease lapses while its owner could not confirm it.
+#[tokio::test]
+async fn after_a_restart_leases_begin_anew_and_replays_go_on() {
+    let mut server = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (owner, other) = (open(&server, 1).await, open(&server, 2).await);
+    let [running, completed] = [1, 2].map(|n| ask(&owner, &format!("k{n}"), n, LEASE));
+    grant(&owner, &running).await;
+    grant(&owner, &completed).await;
+    owner.settle(completed.id(), completed.token, done()).await.unwrap().unwrap();
+    // The owner dies with the server: nobody confirms its claim any more.
+    owner.close().await.unwrap();
+    server.kill();
+    tokio::time::sleep(LEASE).await;
+    server.start_again();
+    eventually("the other node is connected", async || {
+        let replayed = other.claim(ask(&other, "k2", 3, LEASE)).await;
+        matches!(replayed, Ok(Admission::Replay(_)))
+    })
+    .await;
+    let lapsed = other.claim(ask(&other, "k1", 4, LEASE)).await.unwrap();
+    assert!(matches!(lapsed, Admission::InFlight(_)), "{lapsed:?}");
+    eventually("its lease is over all the same", async || {
+        matches!(other.claim(ask(&other, "k1", 5, LEASE)).await, Ok(Admission::Unknown(_)))
+    })
+    .await;
+    assert!(matches!(other.claim(ask(&other, "new", 6, LEASE)).await, Ok(Admission::Granted(_))));
+}
+
+/// A node that starts after the change knows of it from the server.
+#[tokio::test]
+async fn a_node_that_starts_after_a_restart_holds_claims_back_too() {
+    let mut server = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    open(&server, 1).await.close().await.unwrap();
+    server.kill();
+    server.start_again();
+    let late = open(&server, 2).await;
+    assert!(matches!(late.claim(ask(&late, "k", 1, LEASE)).await, Err(StoreError::HeldBack(_))));
+    until_it_grants(&late, "k", 2).await;
+    // A first start on an empty server has nobody to wait for.
+    let fresh = RedisServer::start();
+    let store = open(&fresh, 3).await;
+    grant(&store, &ask(&store, "k", 3, LEASE)).await;
+}
+
+/// A flushed server is the same server; the owner's truth is written anyway.
+#[tokio::test]
+async fn an_owner_writes_its_truth_on_a_server_that_was_flushed() {
+    let server = RedisServer::start();
+    let store = open(&server, 1).await;
+    let offer = ask(&store, "k", 1, Duration::from_secs(60));
+    grant(&store, &offer).await;
+    server.command(&["FLUSHALL"]);
+    store.confirm(offer.id(), offer.token, Duration::from_secs(60)).await.unwrap().unwrap();
+    let record = store.read(offer.id()).await.unwrap().unwrap();
+    assert!(matches!(record.state, RecordState::InFlight(_)), "put back");
+    server.command(&["FLUSHALL"]);
+    store.settle(offer.id(), offer.token, done()).await.unwrap().unwrap();
+    let again = store.claim(ask(&store, "k", 2, LEASE)).await.unwrap();
+    assert!(matches!(again, Admission::Replay(_)), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_claim_counts_when_the_replicas_have_it() {
+    let (master, replica) = RedisPair::replicated();
+    let plan = RedisPlan { replicas: 1, ..plan(RedisServers::One(url(&master.url()))) };
+    let store = open_with(plan, 1).await;
+    grant(&store, &ask(&store, "a", 1, LEASE)).await;
+    replica.pause();
+    let offer = ask(&store, "b", 2, LEASE);
+    assert!(matches!(store.claim(offer.clone()).await, Err(StoreError::Unreplicated(1))));
+    let release = Settlement::Release(crate::model::outcome::ReleaseReason::NotSent);
+    store.settle(offer.id(), offer.token, release).await.unwrap().unwrap();
+    replica.resume();
+    until_it_grants(&store, "b", 3).await;
+}
