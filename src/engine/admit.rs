@@ -55,6 +55,8 @@ impl Engine {
             seat.look();
             let running = match self.ask(&request, &candidate, &mut seat, waited_for).await {
                 Asked::Granted(claim) => {
+                    // It waits no longer, for as long as the attempt takes.
+                    drop(waiting);
                     return self.attempt(request, candidate, claim, seat, client, permit).await;
                 }
                 Asked::Running(running) => *waited_for.get_or_insert(running),
