@@ -7,6 +7,8 @@
 // A test fails by panicking, in the functions it is made of too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../redis/mod.rs"]
+mod redis;
 mod support;
 
 mod admin;
@@ -25,6 +27,15 @@ mod logs;
 mod passing;
 mod paths;
 mod problems;
+mod redis_clusters;
+mod redis_fails;
+mod redis_life;
+mod redis_nodes;
+mod redis_owners;
+mod redis_returns;
+mod redis_setups;
+mod redis_storm;
+mod redis_wires;
 mod reload;
 mod replay;
 mod restarts;

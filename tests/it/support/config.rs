@@ -53,6 +53,11 @@ impl Config {
         self
     }
 
+    /// Keeps its records in this Redis. `fields` is what else is said of it.
+    pub(crate) fn redis(self, url: &str, fields: &str) -> Self {
+        self.store(&format!("redis: {{ url: \"{url}\", {fields} }}"))
+    }
+
     /// A route; the first one takes the place of `/pay`.
     pub(crate) fn route(mut self, fields: &str) -> Self {
         self.routes.push(fields.to_owned());

@@ -3,6 +3,7 @@
 //!
 //! A request that arrived whole is an execution, whatever is answered.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,6 +70,8 @@ pub(crate) struct Destination {
     address: SocketAddr,
     shared: Arc<Shared>,
     accepting: Option<JoinHandle<()>>,
+    /// Where no connection can stand: the socket, and what fills its queue.
+    full: Option<(Socket, Vec<io::Result<TcpStream>>)>,
 }
 
 impl Destination {
@@ -113,7 +116,7 @@ impl Destination {
             abandoned: AtomicUsize::new(0),
             close_idle: watch::Sender::new(0),
         };
-        Self { address, shared: Arc::new(shared), accepting: None }
+        Self { address, shared: Arc::new(shared), accepting: None, full: None }
     }
 
     /// Begins to accept connections.
@@ -168,11 +171,18 @@ impl Destination {
         while let Ok(connected) = timeout(A_WHILE, TcpStream::connect(destination.address)).await {
             queued.push(connected);
         }
-        destination.accepting = Some(tokio::spawn(async move {
-            std::future::pending::<()>().await;
-            drop((socket, queued));
-        }));
+        destination.full = Some((socket, queued));
         destination
+    }
+
+    /// Lets connections stand where none could: those that are being tried will
+    /// when they are tried again, within a second or two.
+    pub(crate) async fn make_room(&mut self) {
+        let (socket, queued) = self.full.take().expect("it is full");
+        drop(queued);
+        socket.set_nonblocking(true).expect("a socket takes an option");
+        socket.listen(128).expect("a bound socket listens");
+        self.accept_on(TcpListener::from_std(socket.into()).expect("it listens"));
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -187,6 +197,15 @@ impl Destination {
     /// How many requests with this key arrived whole.
     pub(crate) fn executions_of(&self, key: &str) -> usize {
         self.shared.received().iter().filter(|request| request.key() == Some(key)).count()
+    }
+
+    /// How often each key arrived, of those that did.
+    pub(crate) fn executions_by_key(&self) -> HashMap<String, usize> {
+        let mut times = HashMap::new();
+        for key in self.shared.received().iter().filter_map(Received::key) {
+            *times.entry(key.to_owned()).or_default() += 1;
+        }
+        times
     }
 
     pub(crate) fn connections(&self) -> usize {

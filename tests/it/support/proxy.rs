@@ -29,6 +29,7 @@ pub(crate) struct Proxy {
     admin: SocketAddr,
     destination: SocketAddr,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     /// The most that a file of its may hold, in blocks of 512 bytes.
     file_limit: Option<u32>,
     child: Option<Child>,
@@ -62,6 +63,7 @@ impl Proxy {
             admin: free_address(),
             destination: destination.address(),
             arguments: Vec::new(),
+            environment: Vec::new(),
             file_limit: None,
             child: None,
         };
@@ -94,6 +96,11 @@ impl Proxy {
         self.arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
     }
 
+    /// A variable of its environment, from the next start on.
+    pub(crate) fn variable(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
     /// How full its disk may become, from the next start on.
     pub(crate) fn file_limit(&mut self, blocks: Option<u32>) {
         self.file_limit = blocks;
@@ -124,6 +131,7 @@ impl Proxy {
             }
         };
         command.arg("serve").arg("--config").arg(self.config_file()).args(&self.arguments);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a file has two handles")).stderr(log);
         command
     }
@@ -200,10 +208,15 @@ impl Proxy {
         answers
     }
 
+    /// Everything that the proxy counts.
+    pub(crate) async fn metrics(&self) -> String {
+        let request = get("/metrics").with("Host", &self.admin.to_string());
+        Client::connect(self.admin).await.ask(&request).await.text()
+    }
+
     /// A number that the proxy counts.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
-        let request = get("/metrics").with("Host", &self.admin.to_string());
-        let text = Client::connect(self.admin).await.ask(&request).await.text();
+        let text = self.metrics().await;
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         value.unwrap_or_else(|| panic!("there is no {name} in\n{text}"))
     }
@@ -232,6 +245,23 @@ impl Proxy {
     /// Asks it to read its configuration again.
     pub(crate) fn hup(&self) {
         self.signal(Signal::HUP);
+    }
+
+    /// Freezes it: its connections stay, nothing moves.
+    pub(crate) async fn pause(&self) {
+        self.signal(Signal::STOP);
+        let child = self.child.as_ref().expect("it is running");
+        let stat = format!("/proc/{}/stat", child.id());
+        eventually("the proxy is frozen", async || {
+            let stat = fs::read_to_string(&stat).expect("our own child has a state");
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        })
+        .await;
+    }
+
+    /// Thaws it.
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// Kills it with no chance to say goodbye.
