@@ -131,7 +131,7 @@ impl Server {
         let admin_listener = plan.admin.clone().map(bind_admin).transpose()?;
         let is_unchecked = match store.lineages().await {
             Ok(uses) => {
-                if let Err(orphans) = orphans::check(&plan, uses, clock.now()) {
+                if let Err(orphans) = orphans::check(&plan, uses, store.now()) {
                     store.close().await?;
                     return Err(orphans.into());
                 }
@@ -190,7 +190,7 @@ impl Server {
                     break uses;
                 }
             };
-            if let Err(orphans) = orphans::check(&self.ingress.plan.load(), uses, engine.clock.now()) {
+            if let Err(orphans) = orphans::check(&self.ingress.plan.load(), uses, engine.store.now()) {
                 return orphans;
             }
         }
@@ -222,7 +222,7 @@ impl Server {
         }
         let engine = &self.ingress.engine;
         let uses = engine.store.lineages().await.context("nobody can say which routes still have live records")?;
-        orphans::check(&plan, uses, engine.clock.now())?;
+        orphans::check(&plan, uses, engine.store.now())?;
         warn_of_moved_routes(&running, &plan);
         Ok(plan)
     }
@@ -294,7 +294,7 @@ async fn open_store(
     clock: Arc<dyn Clock>,
     boot: BootId,
 ) -> anyhow::Result<Arc<dyn Store>> {
-    let cached = |store: Arc<dyn Store>, kept| CachedStore::new(store, Arc::clone(&clock), CACHE_BYTES, kept);
+    let cached = |store: Arc<dyn Store>, kept| CachedStore::new(store, CACHE_BYTES, kept);
     match plan {
         StorePlan::Memory { capacity } => {
             tracing::warn!("store.memory forgets every record when this process ends");

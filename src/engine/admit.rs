@@ -82,7 +82,7 @@ impl Engine {
                 Woken::Succeed => succeeding = true,
                 Woken::Answer(answer) => break answer,
                 Woken::Left => return,
-                Woken::TimeIsUp => break still_running(running, (id, StateName::InFlight), self.clock.now()),
+                Woken::TimeIsUp => break still_running(running, (id, StateName::InFlight), self.store.now()),
             }
         };
         if succeeding {
@@ -155,7 +155,7 @@ impl Engine {
             Ok(Admission::Granted(grant)) => {
                 let lease = request.route.policy.lease;
                 let claim = Claim::new(self, id, token, grant.attempt, grant.over_doubt, lease, asked_at);
-                let running = Running { since: self.clock.now(), attempt: grant.attempt };
+                let running = Running { since: self.store.now(), attempt: grant.attempt };
                 if seat.begin(running) {
                     return Asked::Granted(claim);
                 }
@@ -177,7 +177,7 @@ impl Engine {
             }
             Ok(Admission::Expired) => about(Reason::KeyExpired, StateName::Expired),
             Ok(Admission::NotFollowed) => {
-                let now = self.clock.now();
+                let now = self.store.now();
                 let running = waited_for.unwrap_or(Running { since: now, attempt: 0 });
                 Asked::Told(still_running(running, (id, StateName::Released), now))
             }
@@ -277,7 +277,7 @@ impl Engine {
             response.trailers.unpack_into(&mut trailers);
             trailers
         });
-        let left = self.clock.now().until(completion.boundaries.expires_at);
+        let left = self.store.now().until(completion.boundaries.expires_at);
         let head = ResponseHead { status, headers, replayable_for: Some(left), record: id };
         head.answer(Outcome::Replayed, AnswerBody::Whole(bytes, trailers))
     }
@@ -296,7 +296,7 @@ impl Engine {
             // It can be reached, and says no.
             StoreError::HeldBack(_) | StoreError::Unreplicated(_) | StoreError::Full => false,
         };
-        let running = Running { since: self.clock.now(), attempt: 0 };
+        let running = Running { since: self.store.now(), attempt: 0 };
         if may_bypass
             && !self.store.may_hold(candidate.identity.record_id())
             && let Some(busy) = seat.begin_alone(running)

@@ -176,7 +176,7 @@ impl Attempt {
             return;
         }
         let replayable_for = match written {
-            Written::Settled(settled) => settled.expires_at.map(|at| self.engine.clock.now().until(at)),
+            Written::Settled(settled) => settled.expires_at.map(|at| self.engine.store.now().until(at)),
             Written::Superseded | Written::NotYet => None,
         };
         match body {

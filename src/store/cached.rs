@@ -13,11 +13,11 @@ use moka::sync::Cache;
 use tokio::sync::{mpsc, watch};
 
 use super::{Counts, Health, LineageUse, News, Settled, Store, StoreFuture};
-use crate::clock::Clock;
 use crate::model::admission::{Admission, Offer};
 use crate::model::fingerprint::Fingerprint;
 use crate::model::key::{Identity, RecordId};
 use crate::model::record::{AttemptToken, Completion, Record, Refusal, Settlement};
+use crate::model::time::Timestamp;
 
 /// What an entry is counted as beyond the answer it holds, in bytes.
 const ENTRY_OVERHEAD: usize = 450;
@@ -29,7 +29,6 @@ pub const SHARED_FOR: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct CachedStore {
     store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
     answers: Cache<RecordId, Arc<Answer>>,
     /// Grows whenever a record was forgotten.
     forgotten: AtomicU64,
@@ -47,7 +46,7 @@ impl CachedStore {
     /// Keeps up to `capacity` bytes in front of `store`, each entry for as long
     /// as `kept`: a second at most where other nodes may forget a record, and
     /// without end where nobody else can.
-    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, capacity: u64, kept: Option<Duration>) -> Self {
+    pub fn new(store: Arc<dyn Store>, capacity: u64, kept: Option<Duration>) -> Self {
         let weigh = |_: &RecordId, answer: &Arc<Answer>| {
             u32::try_from(ENTRY_OVERHEAD + answer.completion.response.weight()).unwrap_or(u32::MAX)
         };
@@ -55,14 +54,14 @@ impl CachedStore {
         if let Some(kept) = kept {
             answers = answers.time_to_live(kept);
         }
-        Self { store, clock, answers: answers.build(), forgotten: AtomicU64::new(0) }
+        Self { store, answers: answers.build(), forgotten: AtomicU64::new(0) }
     }
 
     /// The answer to the same request, if it is here and still to be replayed.
     fn replay(&self, offer: &Offer) -> Option<Arc<Completion>> {
         let answer = self.answers.get(&offer.id())?;
         let is_same = answer.identity == offer.identity && offer.presented.asks_the_same(&answer.fingerprint);
-        let is_over = answer.completion.boundaries.expires_at <= self.clock.now();
+        let is_over = answer.completion.boundaries.expires_at <= self.store.now();
         (is_same && !is_over).then(|| Arc::clone(&answer.completion))
     }
 
@@ -131,6 +130,10 @@ impl Store for CachedStore {
 
     fn news(&self) -> Option<mpsc::Receiver<News>> {
         self.store.news()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.store.now()
     }
 
     fn counts(&self) -> Counts {

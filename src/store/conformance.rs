@@ -84,8 +84,8 @@ impl Subject {
     async fn cached() -> Self {
         let Self { kind, opener, .. } = Self::embedded().await;
         let cached = move |clock: Arc<ManualClock>, boot| -> Opened {
-            let opened = opener(Arc::clone(&clock), boot);
-            Box::pin(async move { Arc::new(CachedStore::new(opened.await, clock, 1 << 20, None)) as Arc<dyn Store> })
+            let opened = opener(clock, boot);
+            Box::pin(async move { Arc::new(CachedStore::new(opened.await, 1 << 20, None)) as Arc<dyn Store> })
         };
         Self::new(kind, Box::new(cached)).await
     }

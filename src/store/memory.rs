@@ -186,6 +186,10 @@ impl Store for MemoryStore {
         self.rows().by_id.contains_key(&id)
     }
 
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     fn counts(&self) -> Counts {
         self.rows().census.totals()
     }

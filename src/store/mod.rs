@@ -73,6 +73,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// while it cannot be asked. `false` is a promise.
     fn may_hold(&self, id: RecordId) -> bool;
 
+    /// The time that records are counted in: that of whoever keeps them.
+    fn now(&self) -> Timestamp;
+
     /// What other nodes did with records that somebody here waits for; `None`
     /// where there are no other nodes. With other nodes claims lapse: they have
     /// to be confirmed within their lease.

@@ -45,6 +45,7 @@ use crate::clock::Clock;
 use crate::model::admission::{Admission, Offer};
 use crate::model::key::RecordId;
 use crate::model::record::{AttemptToken, BootId, Record, Refusal, Settlement};
+use crate::model::time::Timestamp;
 use crate::plan::Sync;
 
 /// How to open an embedded store.
@@ -160,6 +161,7 @@ impl Shared {
 /// Records in a folder.
 #[derive(Debug)]
 pub struct EmbeddedStore {
+    clock: Arc<dyn Clock>,
     shared: Arc<Shared>,
     tally: Arc<Tally>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -208,7 +210,7 @@ impl EmbeddedStore {
         opened: impl FnOnce() -> Result<(), OpenError>,
     ) -> Result<Self, OpenError> {
         let tally = Arc::new(Tally::new(sync == Sync::Never));
-        let source = Source { opener, is_there, tally: Arc::clone(&tally), clock, boot };
+        let source = Source { opener, is_there, tally: Arc::clone(&tally), clock: Arc::clone(&clock), boot };
         let loaded = source.load().map_err(|error| explain(error, path))?;
         opened()?;
         let shared = Arc::new(Shared {
@@ -233,7 +235,7 @@ impl EmbeddedStore {
                 seen.ended.send_replace(Some(ended));
             })
             .map_err(|source| OpenError::NoThread { source })?;
-        Ok(Self { shared, tally, thread: Mutex::new(Some(thread)) })
+        Ok(Self { clock, shared, tally, thread: Mutex::new(Some(thread)) })
     }
 
     /// How many records there are, of every state.
@@ -308,6 +310,10 @@ impl Store for EmbeddedStore {
     /// After a failure this is what was there before it.
     fn may_hold(&self, id: RecordId) -> bool {
         lock(&self.shared.index).place(id).is_some()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     fn counts(&self) -> Counts {

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use crate::clock::Boottime;
 use crate::model::key::RecordId;
-use crate::model::record::{AttemptToken, Record};
+use crate::model::record::{AttemptToken, Record, Refusal};
 use crate::model::time::Timestamp;
+use crate::store::StoreError;
 
 /// A granted claim.
 #[derive(Debug, Clone)]
@@ -67,9 +68,24 @@ impl Claims {
         }
     }
 
-    /// Until when the claim of `token` may be applied, if its fate is not known.
-    pub(super) fn unclear_until(&self, token: AttemptToken) -> Option<Timestamp> {
-        self.lock().asked.get(&token).copied()
+    /// What the owner of `token` is told whose word is refused: that, unless
+    /// its claim may still be applied.
+    pub(super) fn refused<T>(
+        &self,
+        token: AttemptToken,
+        refusal: Refusal,
+        now: Timestamp,
+    ) -> Result<Result<T, Refusal>, StoreError> {
+        match self.lock().asked.get(&token) {
+            Some(until) if now <= *until => Err(StoreError::Unclear("the claim may still be applied".into())),
+            Some(_) | None => Ok(Err(refusal)),
+        }
+    }
+
+    /// Whether a claim's fate is not known.
+    #[cfg(test)]
+    pub(super) fn is_unclear(&self, token: AttemptToken) -> bool {
+        self.lock().asked.contains_key(&token)
     }
 
     /// The claim of `token`, if it is held.

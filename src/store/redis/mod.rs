@@ -233,19 +233,12 @@ impl RedisStore {
                 // lost there, and nothing can have come after it.
                 let lost = || held.as_ref().filter(|held| held.is_believed(moment.asked_at));
                 let record = record.or_else(|| lost().map(|held| held.record.clone()));
-                let Some(before) = record else {
-                    return Decision::Answer(match claims.unclear_until(token) {
-                        Some(until) if moment.now <= until => {
-                            Err(StoreError::Unclear("the claim may still be applied".into()))
-                        }
-                        Some(_) | None => Ok(Err(Refusal::Superseded)),
-                    });
-                };
-                let Some(mut record) = before.clone().at(moment.now) else {
-                    return Decision::Answer(Ok(Err(Refusal::Superseded)));
+                let standing = record.clone().and_then(|record| record.at(moment.now));
+                let (Some(before), Some(mut record)) = (record, standing) else {
+                    return Decision::Answer(claims.refused(token, Refusal::Superseded, moment.now));
                 };
                 match record.apply(event(moment.now), moment.now) {
-                    Err(refusal) => Decision::Answer(Ok(Err(refusal))),
+                    Err(refusal) => Decision::Answer(claims.refused(token, refusal, moment.now)),
                     Ok(()) if record == before => Decision::Answer(Ok(Ok(read(&record)))),
                     Ok(()) => {
                         let value = read(&record);
@@ -354,6 +347,11 @@ impl Store for RedisStore {
             };
             self.step(id, None).run(read).await?.answer
         })
+    }
+
+    /// The time of a server; before any was heard, this machine's.
+    fn now(&self) -> Timestamp {
+        self.servers_time().unwrap_or_else(|| self.state.clock.now())
     }
 
     fn may_hold(&self, id: RecordId) -> bool {

@@ -50,15 +50,15 @@ impl RedisStore {
                 welcome::judge(&self.state, &link, &vitals);
             }
         }
-        let Some(now) = self.now() else { return Ok(()) };
+        let Some(now) = self.servers_time() else { return Ok(()) };
         self.sign_in(now).await?;
         let counted = self.count_all(Some(RESTS)).await?;
         self.state.counted(counted);
         self.tend_lineages(now).await
     }
 
-    /// The time of any server.
-    fn now(&self) -> Option<Timestamp> {
+    /// The time of any server that was heard.
+    pub(super) fn servers_time(&self) -> Option<Timestamp> {
         let here = self.state.clock.boottime();
         self.servers.links().iter().find_map(|link| self.state.now(link, here))
     }
@@ -113,7 +113,7 @@ impl RedisStore {
         if ids.is_empty() {
             return Ok(());
         }
-        let Some(now) = self.now() else { return Ok(()) };
+        let Some(now) = self.servers_time() else { return Ok(()) };
         let field = |ids: &[RecordId], field: &str| {
             let mut pipeline = redis::pipe();
             for id in ids {
