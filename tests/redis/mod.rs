@@ -5,7 +5,7 @@
 //! of its own and dies with the value that stands for it. Nothing here is
 //! asynchronous, and nothing is skipped: where Redis is missing, tests fail.
 
-#![allow(dead_code, reason = "unit tests and black-box tests use different parts of it")]
+#![allow(dead_code, unused_imports, reason = "unit tests and black-box tests use different parts of it")]
 #![allow(clippy::disallowed_methods, reason = "a test's own thread may wait; there is no runtime in it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, missing_docs, reason = "it is included into more than one crate")]
@@ -55,7 +55,6 @@ impl RedisServer {
     /// An empty server that speaks TLS too, with a certificate that
     /// [`Self::certificate`] vouches for.
     pub fn with_tls() -> Self {
-        let mut tls = 0;
         let arguments = |folder: &Path, port: u16| {
             make_certificate(folder);
             let path = |name: &str| folder.join(name).display().to_string();
@@ -67,10 +66,7 @@ impl RedisServer {
                 .collect::<Vec<_>>()
         };
         let mut server = Self::start_in(&|folder, _| arguments(folder, free_port()));
-        if let Some(at) = server.args.iter().position(|arg| arg == "--tls-port") {
-            tls = server.args[at + 1].parse().unwrap();
-        }
-        server.tls_port = Some(tls);
+        server.tls_port = server.args.last().map(|port| port.parse().unwrap());
         server
     }
 

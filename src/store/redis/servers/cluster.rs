@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, Value};
 
@@ -21,7 +22,9 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// The least time between two questions, however much happens.
 const LEAST: Duration = Duration::from_millis(100);
 /// Nodes that are remembered to ask.
-const NODES: usize = 200;
+const NODES: usize = 64;
+/// Nodes that are asked at a time, each on a new connection.
+const AT_ONCE: usize = 8;
 
 /// What one node said.
 #[derive(Debug, Clone)]
@@ -80,7 +83,7 @@ struct Survey {
 
 impl Survey {
     async fn make(&mut self) -> Result<View, Fault> {
-        let mut best: Option<View> = None;
+        let (mut best, mut enough) = (None, false);
         let mut last = Fault::Unavailable("no node of the cluster is known".to_owned());
         let mut links = self.shared.map.load().links.clone();
         if !links.is_empty() {
@@ -92,18 +95,21 @@ impl Survey {
             let address = link.address();
             let asked = link.call(link.deadline(), |mut connection| async move { ask(&mut connection).await });
             let view = asked.await.and_then(|replies| read(replies, &address));
-            if self.enough(view, &mut best, &mut last) {
+            enough = self.enough(view, &mut best, &mut last);
+            if enough {
                 break;
             }
         }
-        if best.is_none() {
-            let connected: Vec<_> = links.iter().filter(|link| link.present().is_ok()).map(|l| l.address()).collect();
-            let nodes = std::iter::once(self.seed.clone()).chain(self.nodes.clone());
-            for address in nodes.filter(|node| !connected.iter().any(|known| **known == *node)) {
-                let view = self.ask_anew(&address).await;
-                if self.enough(view, &mut best, &mut last) {
-                    break;
-                }
+        if !enough {
+            // Those that no link leads to, some at a time: most may be dead.
+            let connected = |node: &Address| links.iter().any(|link| link.present().is_ok_and(|p| p.address == *node));
+            let nodes: Vec<Address> =
+                std::iter::once(&self.seed).chain(&self.nodes).filter(|node| !connected(node)).cloned().collect();
+            let survey = &*self;
+            let views = stream::iter(nodes).map(|node| async move { survey.ask_anew(&node).await });
+            let mut asked = std::pin::pin!(views.buffer_unordered(AT_ONCE));
+            while !enough && let Some(view) = asked.next().await {
+                enough = self.enough(view, &mut best, &mut last);
             }
         }
         let view = best.ok_or(last)?;

@@ -163,10 +163,11 @@ impl Dialer {
             let (connection, driver) = made.map_err(|error| unreachable(address, &broken(&error)))?;
             let wire = Wire { ended: self.closing.child_token(), gauge };
             let ended = wire.ended.clone();
+            // However the task ends, no call is begun on it from there on.
+            let guard = wire.ended.clone().drop_guard();
             self.tasks.spawn(async move {
                 ended.run_until_cancelled(driver).await;
-                // Whichever came first: from here on no call is begun on it.
-                ended.cancel();
+                drop(guard);
             });
             Ok(Connected { connection, wire })
         });

@@ -44,6 +44,16 @@ impl Fault {
         Self::Unclear(format!("{address}: no answer within {timeout:?}"))
     }
 
+    /// The same, with the server it came from.
+    pub(super) fn at(self, address: &Address) -> Self {
+        match self {
+            Self::Unavailable(why) => Self::Unavailable(format!("{address}: {why}")),
+            Self::Unclear(why) => Self::Unclear(format!("{address}: {why}")),
+            Self::Refused(why) => Self::Refused(format!("{address}: {why}")),
+            Self::Full => Self::Full,
+        }
+    }
+
     /// What happened, without what it means.
     pub(super) fn why(&self) -> String {
         match self {
@@ -63,7 +73,7 @@ impl Fault {
             // so nothing of it was done.
             "OOM" => Self::Full,
             "LOADING" | "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY" | "NOREPLICAS" | "MISCONF"
-            | "NOAUTH" | "WRONGPASS" | "MOVED" | "ASK" | "NOTREADY" => Self::Unavailable(message(error)),
+            | "NOAUTH" | "WRONGPASS" | "MOVED" | "ASK" => Self::Unavailable(message(error)),
             "ERR" if details.starts_with("max number of clients") => Self::Unavailable(message(error)),
             _ => Self::Refused(message(error)),
         }

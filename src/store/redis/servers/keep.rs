@@ -120,7 +120,7 @@ async fn open(shared: &Shared, link: &Arc<Link>, whereabouts: &mut Whereabouts) 
         () = wire.ended() => return Err(Fault::Unavailable(format!("{address}: lost as soon as it was connected"))),
     }
     connected.wire.answered();
-    shared.admit(link, Arc::new(Present::new(connected, vitals, address)), served.as_deref())
+    shared.admit(link, Arc::new(Present::after(link, connected, vitals, address)), served.as_deref())
 }
 
 /// Another server has another clock, and the same one's may have been set.

@@ -5,6 +5,7 @@
 //! reach another caller, and a call must never wait for a connection.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,10 @@ use super::fault::{Aftermath, Fault, message};
 use super::slots::{SlotSet, slot};
 use super::vitals::Vitals;
 use crate::store::redis::clock::ServerClock;
+
+/// When this process itself stood still, answers lie in the socket that only
+/// have to be read: after that long, they were not there.
+const GRACE: Duration = Duration::from_millis(10);
 
 /// One master.
 #[derive(Debug)]
@@ -49,11 +54,14 @@ pub(super) struct Present {
     connected: Connected,
     vitals: ArcSwap<Vitals>,
     pub(super) address: Address,
+    pub(super) generation: u64,
 }
 
 impl Present {
-    pub(super) fn new(connected: Connected, vitals: Vitals, address: Address) -> Self {
-        Self { connected, vitals: ArcSwap::from_pointee(vitals), address }
+    /// The connection that comes after the link's present one.
+    pub(super) fn after(link: &Link, connected: Connected, vitals: Vitals, address: Address) -> Self {
+        let generation = link.generation().saturating_add(1);
+        Self { connected, vitals: ArcSwap::from_pointee(vitals), address, generation }
     }
 
     pub(super) fn connection(&self) -> MultiplexedConnection {
@@ -131,7 +139,8 @@ impl Link {
         self.present().ok().map(|present| present.vitals())
     }
 
-    /// Counts its connections: while it stays the same, so did the connection.
+    /// Counts its connections, from 1: while it stays the same, so does the
+    /// connection, once there was one.
     pub(in crate::store::redis) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -173,7 +182,7 @@ impl Link {
     pub(super) fn install(&self, present: Arc<Present>) {
         // What is true if nobody says anything else before it is lost.
         self.explain(&format!("{}: the server ended the connection", present.address));
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.generation.store(present.generation, Ordering::Release);
         self.present.store(Some(present));
     }
 
@@ -211,18 +220,33 @@ impl Link {
         A: Future<Output = RedisResult<T>>,
     {
         let present = self.present()?;
-        let fault = match tokio::time::timeout_at(deadline, ask(present.connection())).await {
+        self.call_on(&present, deadline, ask).await
+    }
+
+    /// The same, on a connection that was looked at before.
+    pub(super) async fn call_on<T, F, A>(&self, present: &Present, deadline: Instant, ask: F) -> Result<T, Fault>
+    where
+        T: Reply,
+        F: FnOnce(MultiplexedConnection) -> A,
+        A: Future<Output = RedisResult<T>>,
+    {
+        let mut asked = pin!(ask(present.connection()));
+        let mut answer = tokio::time::timeout_at(deadline, &mut asked).await;
+        if answer.is_err() {
+            answer = tokio::time::timeout(GRACE, asked).await;
+        }
+        let fault = match answer {
             Ok(Ok(reply)) => {
                 present.connected.wire.answered();
                 if let Some(error) = reply.error() {
-                    self.heed(&present, error);
+                    self.heed(present, error);
                 }
                 return Ok(reply);
             }
             Ok(Err(error)) => Fault::of_lost(&present.address, &error),
             Err(_) => Fault::of_silence(&present.address, self.timeout),
         };
-        self.leave(&present, &fault.why());
+        self.leave(present, &fault.why());
         Err(fault)
     }
 

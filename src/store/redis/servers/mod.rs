@@ -86,6 +86,17 @@ pub(in crate::store::redis) trait Welcome: Send + Sync + std::fmt::Debug {
     ) -> BoxFuture<'a, Result<(), Fault>>;
 }
 
+/// A script that was run.
+#[derive(Debug)]
+pub(in crate::store::redis) struct Ran {
+    /// The master that ran it.
+    pub(in crate::store::redis) link: Arc<Link>,
+    /// The connection it was answered on: [`Link::generation`] at that time.
+    pub(in crate::store::redis) generation: u64,
+    /// What the script returned.
+    pub(in crate::store::redis) reply: Value,
+}
+
 /// The masters that a plan names, kept connected. A clone is the same servers.
 #[derive(Debug, Clone)]
 pub(in crate::store::redis) struct Servers(Arc<Shared>);
@@ -131,8 +142,8 @@ impl Servers {
         self.0.map.load().links.clone()
     }
 
-    /// Runs a script on a key, and says which master ran it: `link`, or the
-    /// one that `link` says the key's slot has moved to.
+    /// Runs a script on a key, on `link` or the master that `link` says the
+    /// key's slot has moved to.
     ///
     /// # Errors
     /// [`Fault`]. Its timeout is around all of it.
@@ -142,16 +153,20 @@ impl Servers {
         script: &Script,
         key: &[u8],
         args: &[&[u8]],
-    ) -> Result<(Arc<Link>, Value), Fault> {
+    ) -> Result<Ran, Fault> {
         let deadline = link.deadline();
         let (mut link, mut asking) = (Arc::clone(link), false);
         for _ in 0..=REDIRECTS {
             let run = |mut connection: MultiplexedConnection| async move {
                 script.run(&mut connection, key, args, asking).await
             };
-            let reply = link.call(deadline, run).await?;
-            let Value::ServerError(error) = &reply else { return Ok((link, reply)) };
-            let Some(redirect) = Redirect::of(error) else { return Err(Fault::of_reply(error)) };
+            let present = link.present()?;
+            let reply = link.call_on(&present, deadline, run).await?;
+            let generation = present.generation;
+            let Value::ServerError(error) = &reply else { return Ok(Ran { link, generation, reply }) };
+            let Some(redirect) = Redirect::of(error) else {
+                return Err(Fault::of_reply(error).at(&present.address));
+            };
             // Whoever redirects has not executed it.
             link = self.redirected(&link, &redirect)?;
             asking = redirect.asking;
@@ -160,6 +175,9 @@ impl Servers {
     }
 
     fn redirected(&self, from: &Link, redirect: &Redirect) -> Result<Arc<Link>, Fault> {
+        if !self.0.is_cluster() {
+            return Err(Fault::Unavailable(format!("{}: it is part of a cluster: say `cluster: true`", from.place())));
+        }
         let place = Address::parse(&redirect.address, &from.address());
         let links = self.links();
         let known = links.into_iter().find(|link| place.as_ref().is_some_and(|place| *link.address() == *place));
@@ -175,7 +193,7 @@ impl Servers {
         let run = |mut connection: MultiplexedConnection| async move { connection.send_packed_command(cmd).await };
         let reply = link.call(link.deadline(), run).await?;
         match &reply {
-            Value::ServerError(error) => Err(Fault::of_reply(error)),
+            Value::ServerError(error) => Err(Fault::of_reply(error).at(&link.address())),
             _ => Ok(reply),
         }
     }
@@ -197,7 +215,7 @@ impl Servers {
         };
         let replies = link.call(link.deadline(), run).await?;
         let each = replies.into_iter().map(|reply| match reply {
-            Value::ServerError(error) => Err(Fault::of_reply(&error)),
+            Value::ServerError(error) => Err(Fault::of_reply(&error).at(&link.address())),
             reply => Ok(reply),
         });
         Ok(each.collect())
@@ -207,21 +225,26 @@ impl Servers {
     /// on that master until now. What is not proven within the timeout is
     /// `false`.
     ///
+    /// `generation` is that of the connection the write was answered on, as
+    /// [`Ran`] has it: a server that was a replica since has lost the write, and
+    /// its replicas agree with it.
+    ///
     /// # Errors
     /// [`Fault::Unavailable`] when the master is not connected.
-    pub(in crate::store::redis) async fn replicated(&self, link: &Arc<Link>) -> Result<bool, Fault> {
+    pub(in crate::store::redis) async fn replicated(&self, link: &Arc<Link>, generation: u64) -> Result<bool, Fault> {
         if self.0.replicas == 0 {
             return Ok(true);
         }
-        let (generation, deadline) = (link.generation(), link.deadline());
-        link.present()?;
+        let deadline = link.deadline();
+        if link.present()?.generation != generation {
+            return Ok(false);
+        }
         let callers = link.acks.get_or_init(|| acks::start(&self.0, link));
         let (caller, answer) = oneshot::channel();
         if callers.try_send(caller).is_err() {
             return Ok(false);
         }
         let proven = matches!(tokio::time::timeout_at(deadline, answer).await, Ok(Ok(true)));
-        // Another connection may be to another history of the same data.
         Ok(proven && link.generation() == generation)
     }
 

@@ -101,6 +101,10 @@ impl Shared {
         self.histories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn is_cluster(&self) -> bool {
+        self.map.load().by_slot.is_some()
+    }
+
     /// The run id of a server whose promises this one may lack.
     pub(super) fn before(&self, slots: Option<&SlotSet>, vitals: &Vitals) -> Option<String> {
         let map = self.map.load();

@@ -37,8 +37,8 @@ async fn keys_are_found_on_all_masters_and_follow_their_slots() {
     let from = servers.link_for(key).unwrap();
     let to = cluster.nodes().iter().position(|node| node.address() != from.place()).unwrap();
     cluster.move_slot(slot(key), to);
-    let (link, reply) = servers.eval(&from, &swap(), key, &[b"1"]).await.unwrap();
-    assert_eq!((link.place(), reply), (cluster.nodes()[to].address(), redis::Value::Nil));
+    let ran = servers.eval(&from, &swap(), key, &[b"1"]).await.unwrap();
+    assert_eq!((ran.link.place(), ran.reply), (cluster.nodes()[to].address(), redis::Value::Nil));
     eventually("the new map", async || {
         servers.link_for(key).is_ok_and(|link| link.place() == cluster.nodes()[to].address())
     })
@@ -59,8 +59,8 @@ async fn a_key_on_its_way_is_asked_for_where_it_goes() {
     cluster.nodes()[target].command(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &cluster.id(source)]).done();
     cluster.nodes()[source].command(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &cluster.id(target)]).done();
     for expected in [redis::Value::Nil, bulk("1")] {
-        let (link, reply) = servers.eval(&from, &swap(), key, &[b"1"]).await.unwrap();
-        assert_eq!((link.place(), reply), (cluster.nodes()[target].address(), expected));
+        let ran = servers.eval(&from, &swap(), key, &[b"1"]).await.unwrap();
+        assert_eq!((ran.link.place(), ran.reply), (cluster.nodes()[target].address(), expected));
     }
 }
 

@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::support::{begin, bulk, connect, plan, put, url, well, with_password};
 use crate::plan::{RedisServers, RedisUrl};
-use crate::store::redis::servers::launcher::{RedisServer, Reply};
+use crate::store::redis::servers::launcher::{RedisCluster, RedisServer, Reply};
 use crate::store::redis::servers::{Fault, Script};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,6 +91,19 @@ async fn credentials_and_database_are_used_and_never_told() {
     well(&servers).await;
     put(&servers, "k", "1").await.unwrap();
     assert!(server.info("db3").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_a_cluster_says_what_is_missing_in_the_configuration() {
+    let cluster = RedisCluster::start();
+    let (servers, _) = connect(&cluster.nodes()[0]).await;
+    assert!(matches!(put(&servers, "foo", "1").await, Err(Fault::Unavailable(why)) if why.contains("cluster: true")));
+    let alone = RedisServer::start();
+    let (servers, _) = begin(&plan(RedisServers::Cluster(url(alone.port()))));
+    super::support::eventually("why", async || {
+        servers.health().borrow().clone().is_err_and(|why| why.contains("cluster support disabled"))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -108,8 +108,7 @@ pub(super) fn swap() -> Script {
 /// Sets a key by a script, wherever it is.
 pub(super) async fn put(servers: &Servers, key: &str, value: &str) -> Result<Value, Fault> {
     let link = servers.link_for(key.as_bytes())?;
-    let (_, reply) = servers.eval(&link, &swap(), key.as_bytes(), &[value.as_bytes()]).await?;
-    Ok(reply)
+    Ok(servers.eval(&link, &swap(), key.as_bytes(), &[value.as_bytes()]).await?.reply)
 }
 
 pub(super) fn bulk(text: &str) -> Value {
