@@ -62,7 +62,16 @@ impl RedisCluster {
     /// lives.
     pub fn failover(&self, replica: usize) {
         self.nodes[replica].command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).done();
-        wait_until("a replica that leads", || self.nodes[replica].info("role").as_deref() == Some("master"));
+        let id = self.id(replica);
+        wait_until("a replica that leads", || {
+            self.nodes.iter().all(|node| {
+                // The dead need not know.
+                let Ok(Reply::Text(nodes)) = node.try_command(&["CLUSTER", "NODES"]) else { return true };
+                let line = nodes.lines().find(|line| line.starts_with(&id)).unwrap_or_default();
+                let leads = line.contains("master") && line.split(' ').nth(8).is_some();
+                leads && node.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
+            })
+        });
     }
 
     /// Gives an empty slot to another master, at once.

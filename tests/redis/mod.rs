@@ -18,6 +18,7 @@ use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -225,9 +226,22 @@ fn spawn(folder: &Path, port: u16, args: &[String]) -> Child {
     })
 }
 
-/// A port that nobody listens on now.
+/// A port that nobody listens on now, and that this process never names again:
+/// a server that is dead for a while must not find another in its place. It is
+/// below those the system gives to connections by itself.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    const FIRST: u32 = 12_000;
+    const COUNT: u32 = 20_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..COUNT {
+        // Processes at the same time begin at different places.
+        let place = std::process::id().wrapping_mul(577).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + place % COUNT).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port is free");
 }
 
 /// Waits for a condition, and fails when it does not come.
