@@ -210,9 +210,12 @@ impl Dialer {
         let found: Vec<SocketAddr> = tokio::net::lookup_host((address.host.as_str(), address.port)).await?.collect();
         let first = self.attempts.fetch_add(1, Ordering::Relaxed);
         let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+        // One that is silent must leave time for the next.
+        let share = self.timeout / u32::try_from(found.len()).unwrap_or(u32::MAX).max(1);
         for index in 0..found.len() {
             let Some(address) = found.get((first.wrapping_add(index)) % found.len()) else { break };
-            match TcpStream::connect(address).await {
+            let made = tokio::time::timeout(share, TcpStream::connect(address)).await;
+            match made.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);

@@ -65,7 +65,7 @@ impl Whereabouts {
 pub(super) async fn keep(shared: Arc<Shared>, link: Arc<Link>, mut whereabouts: Whereabouts) {
     let retired = link.retired.clone();
     retired.run_until_cancelled(keep_forever(&shared, &link, &mut whereabouts)).await;
-    link.explain(&format!("{}: no longer a master here", link.place()));
+    link.explain(&format!("{}: it is not used any more", link.place()));
     link.clear();
     shared.report();
 }
@@ -83,7 +83,10 @@ async fn keep_forever(shared: &Shared, link: &Arc<Link>, whereabouts: &mut Where
                 watch(shared, link, &present, whereabouts).await;
                 link.clear();
             }
-            Err(fault) => link.explain(&fault.why()),
+            Err(fault) => {
+                link.explain(&fault.why());
+                tracing::debug!(reason = fault.why(), "redis: still not connected");
+            }
         }
         if !said {
             tracing::warn!(reason = link.why(), "redis: not connected; trying until it is");

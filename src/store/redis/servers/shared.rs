@@ -199,28 +199,31 @@ impl Shared {
 
     /// Says how it is, to those who watch.
     pub(super) fn report(&self) {
-        let map = self.map.load();
-        let lost = map.links.iter().find_map(|link| link.present().err());
-        let health = match (map.links.is_empty(), lost) {
-            (false, None) => Ok(()),
-            (false, Some(fault)) => Err(fault.why()),
-            (true, _) => return,
-        };
-        self.tell(health);
+        self.tell(|| {
+            let map = self.map.load();
+            let lost = map.links.iter().find_map(|link| link.present().err());
+            match lost {
+                None if map.links.is_empty() => None,
+                None => Some(Ok(())),
+                Some(fault) => Some(Err(fault.why())),
+            }
+        });
     }
 
     /// The cluster's map cannot be had. That matters only if there is none.
     pub(super) fn lost_sight(&self, why: &str) {
-        if self.map.load().links.is_empty() {
-            self.tell(Err(why.to_owned()));
-        }
+        self.tell(|| self.map.load().links.is_empty().then(|| Err(why.to_owned())));
     }
 
-    fn tell(&self, health: Result<(), String>) {
-        self.health.send_if_modified(|known| {
-            let news = *known != health;
-            *known = health;
-            news
+    /// Looked at while it is told, so that an older look is never told after a
+    /// newer one.
+    fn tell(&self, look: impl FnOnce() -> Option<Result<(), String>>) {
+        self.health.send_if_modified(|known| match look() {
+            Some(health) if *known != health => {
+                *known = health;
+                true
+            }
+            Some(_) | None => false,
         });
     }
 

@@ -91,6 +91,16 @@ async fn credentials_and_database_are_used_and_never_told() {
     well(&servers).await;
     put(&servers, "k", "1").await.unwrap();
     assert!(server.info("db3").is_some());
+
+    // As somebody who may only do what is needed.
+    let rights = ["ACL", "SETUSER", "app", "on", ">secret", "~test*", "&test*", "-@all", "+@connection", "+@scripting"];
+    server.command(&[&rights[..], &["+set", "+get", "+info", "+time", "+wait"]].concat()).done();
+    let app = RedisUrl { username: Some("app".into()), ..with_password(server.port(), "secret") };
+    let (servers, _) = begin(&plan(RedisServers::One(app)));
+    well(&servers).await;
+    assert_eq!(servers.links()[0].vitals().unwrap().persists, None);
+    put(&servers, "test k", "1").await.unwrap();
+    assert!(matches!(put(&servers, "k", "1").await, Err(Fault::Refused(why)) if why.contains("NOPERM")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

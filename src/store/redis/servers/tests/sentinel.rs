@@ -39,3 +39,21 @@ async fn a_master_that_is_replaced_while_it_lives_is_left() {
     put(&servers, "k", "2").await.unwrap();
     assert_eq!(servers.links()[0].place(), pair.servers()[1].address());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_freezes_and_wakes_is_not_used_again() {
+    let pair = RedisPair::start();
+    let (servers, host) = begin(&plan(servers_of(&pair, None)));
+    well(&servers).await;
+    put(&servers, "k", "1").await.unwrap();
+    let (old, before) = (host.last().run_id, pair.master_port());
+    pair.servers()[0].pause();
+    assert!(put(&servers, "k", "2").await.is_err());
+    pair.wait_for_another_master(before);
+    eventually("the new master", async || put(&servers, "k", "3").await.is_ok()).await;
+    assert_eq!(host.last().before, Some(old));
+    pair.servers()[0].resume();
+    put(&servers, "k", "4").await.unwrap();
+    let last = servers.link_for(b"k").unwrap();
+    assert_eq!(last.place(), pair.servers()[1].address());
+}
