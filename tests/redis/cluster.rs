@@ -48,11 +48,15 @@ impl RedisCluster {
         wait_until("a replica in step", || replica.info("master_link_status").as_deref() == Some("up"));
         self.nodes.push(replica);
         let id = self.id(self.nodes.len() - 1);
-        // A master that does not know its replica would not vote for it.
-        wait_until("masters that know the replica", || {
-            self.nodes[..3].iter().all(|node| {
-                let Ok(Reply::Text(nodes)) = node.try_command(&["CLUSTER", "NODES"]) else { return false };
-                nodes.lines().any(|line| line.starts_with(&id) && line.contains("slave"))
+        // A master that does not know its replica would not vote for it, and a
+        // replica that knows nobody but its master is alone when that dies.
+        wait_until("nodes that know each other", || {
+            self.nodes.iter().all(|node| {
+                let Ok(Reply::Text(nodes)) = node.try_command(&["CLUSTER", "NODES"]) else { return true };
+                let known = nodes.lines().filter(|line| !line.contains("handshake")).count();
+                let replica = nodes.lines().any(|line| line.starts_with(&id) && line.contains("slave"));
+                let info = node.command(&["CLUSTER", "INFO"]).text();
+                known == self.nodes.len() && replica && info.contains("cluster_state:ok")
             })
         });
         self.nodes.len() - 1

@@ -18,11 +18,11 @@ async fn a_frozen_server_costs_one_timeout_then_nothing() {
     server.pause();
     let began = Instant::now();
     assert!(matches!(put(&servers, "k", "1").await, Err(Fault::Unclear(_))));
-    assert!(began.elapsed() < TIMEOUT + Duration::from_millis(300), "{:?}", began.elapsed());
+    assert!(began.elapsed() < TIMEOUT + Duration::from_millis(700), "{:?}", began.elapsed());
     for _ in 0..10 {
         let began = Instant::now();
         assert!(matches!(put(&servers, "k", "2").await, Err(Fault::Unavailable(_))));
-        assert!(began.elapsed() < Duration::from_millis(100));
+        assert!(began.elapsed() < TIMEOUT / 4);
     }
     server.resume();
     let began = Instant::now();
@@ -39,7 +39,7 @@ async fn a_server_that_freezes_while_nobody_calls_is_noticed() {
     server.pause();
     let began = Instant::now();
     eventually("the freeze noticed", async || servers.link_for(b"k").is_err()).await;
-    assert!(began.elapsed() < Duration::from_secs(1) + TIMEOUT + Duration::from_millis(500));
+    assert!(began.elapsed() < Duration::from_secs(1) + TIMEOUT + Duration::from_secs(1));
     assert!(servers.health().borrow().is_err());
     server.resume();
     well(&servers).await;

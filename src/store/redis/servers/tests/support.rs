@@ -11,7 +11,7 @@ use crate::plan::{RedisPlan, RedisServers, RedisUrl, Secret};
 use crate::store::redis::servers::launcher::RedisServer;
 use crate::store::redis::servers::{BoxFuture, Fault, Link, Script, Servers, Vitals, Welcome};
 
-pub(super) const TIMEOUT: Duration = Duration::from_millis(400);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One welcome: where, which server, and which one before.
