@@ -37,3 +37,28 @@ async fn a_trusted_certificate_is_taken_and_another_is_not() {
     eventually("a refusal", async || servers.health().borrow().clone().is_err_and(|why| why.contains("TLS"))).await;
     assert!(put(&servers, "k", "1").await.is_err());
 }
+
+/// Where the test below finds a server to trust.
+const PORT: &str = "ONCEWARD_TEST_TLS_PORT";
+
+#[test]
+fn the_certificates_of_ssl_cert_file_are_trusted() {
+    let server = RedisServer::with_tls();
+    // The variable counts for a whole process, so that it has to be another.
+    let test = "store::redis::servers::tests::tls::the_one_who_trusts_ssl_cert_file";
+    let mut other = std::process::Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", test]).env(PORT, server.tls_port().to_string()).env("SSL_CERT_FILE", server.certificate());
+    let done = other.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(said.contains("running 1 test"), "the test has another name now");
+    assert!(done.status.success(), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_one_who_trusts_ssl_cert_file() {
+    let Ok(port) = std::env::var(PORT) else { return };
+    let url = RedisUrl { tls: true, ..url(port.parse().unwrap()) };
+    let (servers, _) = super::support::begin(&plan(RedisServers::One(url)));
+    well(&servers).await;
+    put(&servers, "k", "1").await.unwrap();
+}
