@@ -1,5 +1,7 @@
 //! Names and digests of a fixed size, each a type of its own.
 
+use std::fmt::Write;
+
 /// Declares a newtype over `N` opaque bytes. `hex` ones are shown as
 /// hexadecimal digits; `hidden` ones are capabilities and never printed.
 macro_rules! opaque_bytes {
@@ -55,7 +57,12 @@ pub(crate) use opaque_bytes;
 
 /// Writes bytes as lower-case hexadecimal digits.
 pub(crate) fn write_hex(f: &mut std::fmt::Formatter<'_>, bytes: &[u8]) -> std::fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
+    bytes.iter().try_for_each(|byte| {
+        f.write_char(digit(byte >> 4))?;
+        f.write_char(digit(*byte))
+    })
 }
 
 /// Reads what [`write_hex`] writes.

@@ -192,22 +192,22 @@ impl RedisStore {
             Ok(done) => done,
         };
         let admission = done.answer.inspect_err(|_| claims.decided(offer.token, None))?;
-        let held = done.written.map(|Written { record, row, asked_at }| {
-            self.state.count(replaced.as_ref(), Some(&record));
-            Held { token: offer.token, lease: offer.lease, record, row, confirmed_at: asked_at }
-        });
-        claims.decided(offer.token, held);
-        if let Admission::Granted(_) = admission {
-            self.remember(offer, done.at);
-            self.replicate(&done.link).await?;
-        }
+        let Some(Written { record, row, asked_at, generation }) = done.written else {
+            claims.decided(offer.token, None);
+            return Ok(admission);
+        };
+        self.state.count(replaced.as_ref(), Some(&record));
+        let (token, lease) = (offer.token, offer.lease);
+        claims.decided(token, Some(Held { token, lease, record, row, confirmed_at: asked_at }));
+        self.remember(offer, done.at);
+        self.replicate(&done.link, generation).await?;
         Ok(admission)
     }
 
     /// Waits until as many replicas have the claim as it needs to count.
-    async fn replicate(&self, link: &Arc<servers::Link>) -> Result<(), StoreError> {
+    async fn replicate(&self, link: &Arc<servers::Link>, generation: u64) -> Result<(), StoreError> {
         let replicas = self.state.plan.replicas;
-        if replicas == 0 || self.servers.replicated(link).await.unwrap_or(false) {
+        if replicas == 0 || self.servers.replicated(link, generation).await.unwrap_or(false) {
             return Ok(());
         }
         Err(StoreError::Unreplicated(replicas))
@@ -262,7 +262,7 @@ impl RedisStore {
     ) -> Result<Result<(), Refusal>, StoreError> {
         let event = |now: Timestamp| Event::Confirm(token, Term::Until(now.after(lease)));
         let (answer, written) = self.apply(id, token, event, |_| ()).await?;
-        if let Some(Written { record, row, asked_at }) = written {
+        if let Some(Written { record, row, asked_at, .. }) = written {
             self.state.claims.renewed(Held { token, lease, record, row, confirmed_at: asked_at });
         }
         if answer.is_err() {

@@ -92,6 +92,8 @@ pub(super) struct Written {
     pub(super) row: Vec<u8>,
     /// From before it was sent.
     pub(super) asked_at: Boottime,
+    /// The connection to the server it was written on.
+    pub(super) generation: u64,
 }
 
 /// A step about to be taken.
@@ -158,9 +160,9 @@ impl Step<'_> {
                 put.news = (tells && !is_held(record)).then_some((state.channel.as_str(), &news[..]));
             }
             let script = &state.put;
-            let (by, value) = put.run(async |args| store.servers.eval(&link, script, &key, args).await).await?;
-            link = by;
-            let Answered { at, outcome } = Answered::read(value)?;
+            let ran = put.run(async |args| store.servers.eval(&link, script, &key, args).await).await?;
+            link = ran.link;
+            let Answered { at, outcome } = Answered::read(ran.reply)?;
             let heard_at = state.clock.boottime();
             let found = match outcome {
                 Outcome::Written => {
@@ -168,7 +170,7 @@ impl Step<'_> {
                     let Some((record, answer, row, _)) = to_write else {
                         return Err(StoreError::Unclear("the server wrote what it was not given".into()));
                     };
-                    let written = Some(Written { record, row: row.bytes, asked_at });
+                    let written = Some(Written { record, row: row.bytes, asked_at, generation: ran.generation });
                     return Ok(Done { answer, link, at, written });
                 }
                 Outcome::Found(row) => {
