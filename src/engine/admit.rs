@@ -157,6 +157,9 @@ impl Engine {
                 let claim = Claim::new(self, id, token, grant.attempt, grant.over_doubt, lease, asked_at);
                 let running = Running { since: self.store.now(), attempt: grant.attempt };
                 if seat.begin(running) {
+                    if waited_for.is_some_and(|before| before.attempt < grant.attempt) && !grant.over_doubt {
+                        seat.follow();
+                    }
                     return Asked::Granted(claim);
                 }
                 // The store was emptied between two claims of this node. The

@@ -178,7 +178,7 @@ impl Flights {
         let stage = flight.stage.clone();
         let seen = stage.subscribe();
         let began = seen.borrow().epoch;
-        Seat { flights: self.clone(), id, asked, stage, seen, began, held_at: None }
+        Seat { flights: self.clone(), id, asked, stage, seen, began, held_at: None, follows: false }
     }
 
     /// Wakes who waits here for what happens on other nodes, for as long as
@@ -219,6 +219,9 @@ pub(super) struct Seat {
     began: u64,
     /// The epoch in which this seat's attempt began to hold the record.
     held_at: Option<u64>,
+    /// Whether its attempt follows a released one, here or elsewhere, for which
+    /// it had waited.
+    follows: bool,
 }
 
 impl Seat {
@@ -249,6 +252,12 @@ impl Seat {
         begun
     }
 
+    /// Says that its attempt follows a released one for which it had waited: if
+    /// it is released too, nobody here follows it.
+    pub(super) fn follow(&mut self) {
+        self.follows = true;
+    }
+
     /// Says that this node is busy with the key where no store can be asked,
     /// unless it is already.
     pub(super) fn begin_alone(mut self, running: Running) -> Option<Busy> {
@@ -274,7 +283,7 @@ impl Seat {
     pub(super) fn release(&self, answer: ReleasedAnswer, destination_asked_for_patience: bool) {
         self.stage.send_modify(|stage| {
             let releases = stage.releases + 1;
-            let last = destination_asked_for_patience || releases > 1;
+            let last = destination_asked_for_patience || self.follows || releases > 1;
             let succession = Succession { asked: Arc::clone(&self.asked), answer, open: AtomicBool::new(true), last };
             *stage = Stage {
                 epoch: stage.epoch + 1,

@@ -37,6 +37,20 @@ async fn a_refused_request_does_not_end_a_running_attempt() {
 }
 
 #[tokio::test]
+async fn who_follows_an_attempt_of_another_node_is_not_followed() {
+    let flights = Flights::default();
+    let refused = Refused { reason: crate::engine::answer::Reason::DestinationUnreachable, record: None };
+    let mut waiters = [flights.sit(ID, asked(1)), flights.sit(ID, asked(1))];
+    let [successor, waiter] = &mut waiters;
+    assert!(successor.begin(RUNNING));
+    successor.follow();
+    waiter.look();
+    successor.release(ReleasedAnswer::Refused(refused), false);
+    let Seen::Released(succession) = waiter.wait().await else { panic!("it was released") };
+    assert!(matches!(succession.decide(), AfterRelease::Take(Some(_))));
+}
+
+#[tokio::test]
 async fn one_of_those_who_wait_succeeds_and_after_two_releases_all_take_the_answer() {
     let flights = Flights::default();
     let refused = Refused { reason: crate::engine::answer::Reason::DestinationUnreachable, record: None };
