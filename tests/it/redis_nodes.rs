@@ -161,10 +161,12 @@ async fn an_unknown_outcome_is_unknown_to_every_node() {
     assert_eq!(destination.executions(), 1);
 }
 
-/// Starts a payment on the first node and lets others wait for it, two on each
-/// node; the destination refuses the first two attempts, each when the gate
-/// lets it.
-async fn refused_twice(refusal: script::Reply) -> (Gate, Destination, (RedisServer, Fleet), Vec<client::Pending>) {
+/// Starts a payment on the first node and lets others wait for it on these; the
+/// destination refuses the first two attempts, each when the gate lets it.
+async fn refused_twice(
+    refusal: script::Reply,
+    waiters: [usize; 6],
+) -> (Gate, Destination, (RedisServer, Fleet), Vec<client::Pending>) {
     let gate = Gate::shut();
     let held = gate.clone();
     let destination = Destination::that(move |request| match request.number {
@@ -175,14 +177,15 @@ async fn refused_twice(refusal: script::Reply) -> (Gate, Destination, (RedisServ
     let fleet = three(Config::new(), &destination).await;
     let mut pending = vec![fleet.1[0].begin(&pay("k"))];
     destination.has_received(1).await;
-    pending.extend((0..6).map(|n| fleet.1[n % 3].begin(&pay("k"))));
+    pending.extend(waiters.map(|n| fleet.1[n].begin(&pay("k"))));
     fleet.1.has_waiters(6).await;
     (gate, destination, fleet, pending)
 }
 
-#[tokio::test]
-async fn after_a_release_one_of_all_waiters_goes_next() {
-    let (gate, destination, (_redis, fleet), pending) = refused_twice(reply(429).body("busy")).await;
+/// So many have to get the destination's answer: the first, its successor, and
+/// those who wait on the successor's node.
+async fn one_goes_next(waiters: [usize; 6], are_answered: usize) {
+    let (gate, destination, (_redis, fleet), pending) = refused_twice(reply(429).body("busy"), waiters).await;
     gate.let_one_pass();
     destination.has_received(2).await;
     // The others go on waiting, for the second attempt now.
@@ -204,9 +207,8 @@ async fn after_a_release_one_of_all_waiters_goes_next() {
             }
         }
     }
-    // Those on the successor's node get its answer, the others hear that there
-    // is none yet.
-    assert_eq!((answered, told), (3, 4));
+    // The others hear that there is none yet.
+    assert_eq!((answered, told), (are_answered, 7 - are_answered));
     assert!(released.elapsed() < Duration::from_secs(3), "nobody waits for nothing: {:?}", released.elapsed());
     assert_eq!(destination.executions(), 2);
     fleet[2].send(&pay("k")).await.is_executed(201);
@@ -214,9 +216,24 @@ async fn after_a_release_one_of_all_waiters_goes_next() {
 }
 
 #[tokio::test]
+async fn after_a_release_one_of_all_waiters_goes_next() {
+    one_goes_next([0, 1, 2, 0, 1, 2], 3).await;
+}
+
+#[tokio::test]
+async fn after_a_release_a_waiter_of_another_node_goes_next() {
+    one_goes_next([1, 2, 1, 2, 1, 2], 4).await;
+}
+
+#[tokio::test]
+async fn after_a_release_a_waiter_of_its_own_node_goes_next() {
+    one_goes_next([0; 6], 7).await;
+}
+
+#[tokio::test]
 async fn nobody_follows_where_the_destination_asks_for_patience() {
     let refusal = reply(503).header("Retry-After", "7").body("busy");
-    let (gate, destination, (_redis, fleet), pending) = refused_twice(refusal).await;
+    let (gate, destination, (_redis, fleet), pending) = refused_twice(refusal, [0, 1, 2, 0, 1, 2]).await;
     gate.let_one_pass();
     for (n, pending) in pending.into_iter().enumerate() {
         let answer = pending.answer().await;
