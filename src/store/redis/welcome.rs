@@ -156,6 +156,9 @@ impl State {
         let since = match (known, before) {
             // It was a replica in the meantime, and knows what another one knew.
             (Some(_), Some(before)) if before == vitals.run_id => now,
+            // A node that has just started came first and took it for a new
+            // one. This node knows that there was another before.
+            (Some(since), Some(_)) if since == Timestamp::default() => now,
             // Nothing has happened, or somebody has noticed already.
             (Some(since), Some(_) | None) => since,
             (None, Some(_)) => now,
