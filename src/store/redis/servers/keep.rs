@@ -112,8 +112,13 @@ async fn open(shared: &Shared, link: &Arc<Link>, whereabouts: &mut Whereabouts) 
     if vitals.is_loading {
         return Err(Fault::Unavailable(format!("{address} is still loading its data")));
     }
-    set_clock(shared, link, &mut connection).await.map_err(named)?;
     let served = link.slots();
+    if vitals.is_in_cluster && served.is_none() {
+        // It would take the keys of its own slots and refuse all others.
+        let why = format!("{address} is one server of a cluster; set `store.redis.cluster: true`");
+        return Err(Fault::Unavailable(why));
+    }
+    set_clock(shared, link, &mut connection).await.map_err(named)?;
     let before = shared.before(served.as_deref(), &vitals);
     let wire = connected.wire.clone();
     tokio::select! {

@@ -23,6 +23,8 @@ pub(in crate::store::redis) struct Vitals {
     pub(in crate::store::redis) version: (u32, u32, u32),
     /// Whether it follows a master.
     pub(in crate::store::redis) is_replica: bool,
+    /// Whether it is one server of a cluster.
+    pub(in crate::store::redis) is_in_cluster: bool,
     /// Whether it is still reading its data from disk.
     pub(in crate::store::redis) is_loading: bool,
     /// How many replicas follow it now.
@@ -71,6 +73,7 @@ impl Vitals {
             product: fields.get("server_name").unwrap_or(&"redis").to_string(),
             version: version(fields.get("redis_version").unwrap_or(&"")),
             is_replica: fields.get("role").is_some_and(|role| *role != "master"),
+            is_in_cluster: fields.get("redis_mode") == Some(&"cluster"),
             is_loading: yes("loading"),
             connected_replicas: number("connected_slaves").and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
             eviction_policy: fields.get("maxmemory_policy").map(ToString::to_string),
