@@ -125,7 +125,12 @@ impl State {
                 now: self.told_time(),
                 ..Put::default()
             };
-            match self.put_on(connection, &key, &put).await?.outcome {
+            let answered = match self.put_on(connection, &key, &put).await {
+                // What is known already can still be told and settled there.
+                Err(Fault::Full) => return Ok(()),
+                answered => answered?,
+            };
+            match answered.outcome {
                 Outcome::Written => expected = Some(next.bytes),
                 Outcome::Found(_) | Outcome::Untimely(_) | Outcome::Foreign => {
                     return Err(Fault::Refused("it does not keep what it is given".into()));
