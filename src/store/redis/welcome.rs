@@ -173,7 +173,11 @@ impl State {
         };
         if known != Some(since) {
             let value = format!("{} {}", vitals.run_id, since.as_millis());
-            self.ask_on(connection, redis::cmd("SET").arg(&key).arg(value)).await?;
+            match self.ask_on(connection, redis::cmd("SET").arg(&key).arg(value)).await {
+                // Nodes that start later will not know of it; this one does.
+                Err(Fault::Full) => tracing::warn!(server = %link.place(), "the server has no memory left to note that it was changed"),
+                noted => drop(noted?),
+            }
         }
         if since != Timestamp::default() {
             if since == now {
@@ -191,6 +195,7 @@ impl State {
         command: &redis::Cmd,
     ) -> Result<redis::Value, Fault> {
         match timeout(self.plan.timeout, connection.send_packed_command(command)).await {
+            Ok(Ok(redis::Value::ServerError(error))) if error.code() == "OOM" => Err(Fault::Full),
             Ok(Ok(redis::Value::ServerError(error))) => Err(Fault::Refused(error.code().to_owned())),
             Ok(Ok(value)) => Ok(value),
             Ok(Err(_)) | Err(_) => Err(Fault::Unavailable("it was lost while it was looked at".into())),
