@@ -22,11 +22,15 @@ use crate::model::outcome::{DoubtReason, ReleaseReason};
 use crate::model::record::{AttemptToken, BootId, Keeping, RecordState, Refusal, Settlement, StateName};
 use crate::model::response::{Fields, NotStored, StoredBody, StoredResponse};
 use crate::model::time::Timestamp;
-use crate::plan::{RedisServers, Sync};
+use crate::plan::{RedisPlan, RedisServers, Sync};
 
 pub(super) const START: Timestamp = Timestamp::from_millis(1_900_000_000_000);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
+
+/// Servers that other tests start hold the locks of this process as well, for
+/// as long as it takes from a fork to its exec.
+pub(super) const SOON: Option<Duration> = Some(Duration::from_secs(5));
 
 type Opened = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
 type Opener = Box<dyn Fn(Arc<ManualClock>, BootId) -> Opened + Send + std::marker::Sync>;
@@ -73,7 +77,7 @@ impl Subject {
         let folder = tempfile::tempdir().unwrap();
         let opener = move |clock: Arc<ManualClock>, boot| -> Opened {
             let path = folder.path().join("data");
-            let options = embedded::Options { path, sync, takeover: None, clock, boot };
+            let options = embedded::Options { path, sync, takeover: SOON, clock, boot };
             let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(options).unwrap());
             Box::pin(async move { store })
         };
@@ -91,21 +95,19 @@ impl Subject {
     }
 
     async fn redis() -> Self {
-        let server = RedisServer::start();
-        let url = server.url();
-        Self::on_redis(&url, false, server).await
+        let server = Arc::new(RedisServer::start());
+        let plan = over_redis::plan(RedisServers::One(over_redis::url(&server.url())));
+        Self::on_redis(plan, server).await
     }
 
-    async fn redis_cluster() -> Self {
-        let cluster = RedisCluster::start();
-        let url = cluster.url();
-        Self::on_redis(&url, true, cluster).await
+    /// One of several deployments in a cluster.
+    async fn in_cluster(cluster: &Arc<RedisCluster>, prefix: &str) -> Self {
+        let plan = over_redis::plan(RedisServers::Cluster(over_redis::url(&cluster.url())));
+        Self::on_redis(RedisPlan { prefix: prefix.into(), ..plan }, Arc::clone(cluster)).await
     }
 
-    /// A store on the Redis at `url`, which lives as long as `servers` is kept.
-    async fn on_redis(url: &str, cluster: bool, servers: impl Send + std::marker::Sync + 'static) -> Self {
-        let url = over_redis::url(url);
-        let plan = over_redis::plan(if cluster { RedisServers::Cluster(url) } else { RedisServers::One(url) });
+    /// `servers` are kept for as long as it is.
+    async fn on_redis(plan: RedisPlan, servers: Arc<impl Send + std::marker::Sync + 'static>) -> Self {
         let opener = move |clock: Arc<ManualClock>, boot| -> Opened {
             let _ = &servers;
             let plan = plan.clone();
@@ -220,7 +222,15 @@ macro_rules! promises {
         mod on_embedded { $(#[tokio::test] async fn $promise() { super::$promise(super::Subject::embedded().await).await })* }
         mod cached { $(#[tokio::test] async fn $promise() { super::$promise(super::Subject::cached().await).await })* }
         mod on_redis { $(#[tokio::test] async fn $promise() { super::$promise(super::Subject::redis().await).await })* }
-        mod on_cluster { $(#[tokio::test] async fn $promise() { super::$promise(super::Subject::redis_cluster().await).await })* }
+        /// On one cluster, since it takes its time to start.
+        #[tokio::test]
+        async fn in_a_cluster() {
+            let cluster = Arc::new(RedisCluster::start());
+            $({
+                println!("{}", stringify!($promise));
+                $promise(Subject::in_cluster(&cluster, stringify!($promise)).await).await;
+            })*
+        }
     };
 }
 
@@ -591,8 +601,9 @@ async fn a_random_walk_is_answered_alike_by_memory_and_redis() {
 
 #[tokio::test]
 async fn a_random_walk_is_answered_alike_by_memory_and_a_cluster() {
+    let cluster = Arc::new(RedisCluster::start());
     for seed in [9, 11] {
-        walk(seed, Subject::redis_cluster().await).await;
+        walk(seed, Subject::in_cluster(&cluster, &format!("walk-{seed}")).await).await;
     }
 }
 

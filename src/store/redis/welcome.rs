@@ -175,7 +175,9 @@ impl State {
             let value = format!("{} {}", vitals.run_id, since.as_millis());
             match self.ask_on(connection, redis::cmd("SET").arg(&key).arg(value)).await {
                 // Nodes that start later will not know of it; this one does.
-                Err(Fault::Full) => tracing::warn!(server = %link.place(), "the server has no memory left to note that it was changed"),
+                Err(Fault::Full) => {
+                    tracing::warn!(server = %link.place(), "the server has no memory left to note that it was changed")
+                }
                 noted => drop(noted?),
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::store::Health;
+use crate::store::conformance::SOON;
 use crate::store::embedded::Options;
 use crate::store::embedded::folder::Folder;
 
@@ -17,7 +18,7 @@ fn open_folder(path: &Path, takeover: Option<Duration>, run: u8) -> Result<Embed
 #[tokio::test]
 async fn a_folder_in_use_is_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let first = open_folder(folder.path(), None, 1).unwrap();
+    let first = open_folder(folder.path(), SOON, 1).unwrap();
     let error = open_folder(folder.path(), None, 2).unwrap_err();
     assert!(matches!(&error, OpenError::InUse { holder, .. } if *holder == format!("process {}", std::process::id())));
     assert!(error.to_string().contains("--takeover"), "{error}");
@@ -29,7 +30,7 @@ async fn a_folder_in_use_is_refused_at_once() {
 #[tokio::test]
 async fn a_deleted_lock_file_does_not_open_the_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let first = open_folder(folder.path(), None, 1).unwrap();
+    let first = open_folder(folder.path(), SOON, 1).unwrap();
     std::fs::remove_file(folder.path().join("onceward.lock")).unwrap();
     let error = open_folder(folder.path(), None, 2).unwrap_err();
     assert!(matches!(&error, OpenError::Unusable { source, .. } if source.to_string().contains("in use")), "{error:?}");
@@ -39,7 +40,7 @@ async fn a_deleted_lock_file_does_not_open_the_folder() {
 #[tokio::test]
 async fn records_that_are_taken_away_are_missed() {
     let folder = tempfile::tempdir().unwrap();
-    let store = open_folder(folder.path(), None, 1).unwrap();
+    let store = open_folder(folder.path(), SOON, 1).unwrap();
     complete(&store, "k").await;
     std::fs::remove_file(folder.path().join("records.redb")).unwrap();
     let mut health = store.health();
@@ -52,7 +53,7 @@ async fn records_that_are_taken_away_are_missed() {
 #[tokio::test]
 async fn a_takeover_waits_for_the_end_of_the_first() {
     let folder = tempfile::tempdir().unwrap();
-    let first = open_folder(folder.path(), None, 1).unwrap();
+    let first = open_folder(folder.path(), SOON, 1).unwrap();
     complete(&first, "k").await;
     grant(&first, ask("running", 2)).await;
     let path = folder.path().to_owned();
@@ -69,12 +70,12 @@ async fn folders_are_made_and_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deep").join("data");
-    complete(&open_folder(&path, None, 1).unwrap(), "k").await;
+    complete(&open_folder(&path, SOON, 1).unwrap(), "k").await;
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o077;
     assert_eq!(mode(&path), 0);
     assert_eq!(mode(&path.join("records.redb")), 0);
     assert_eq!(mode(&path.join("records.made")), 0);
-    assert!(is_replayed(&open_folder(&path, None, 2).unwrap(), "k").await);
+    assert!(is_replayed(&open_folder(&path, SOON, 2).unwrap(), "k").await);
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn what_the_system_said_is_told_once() {
 
 /// A folder that held the record of `k`, closed.
 async fn used(path: &Path) {
-    let store = open_folder(path, None, 1).unwrap();
+    let store = open_folder(path, SOON, 1).unwrap();
     complete(&store, "k").await;
     store.close().await.unwrap();
 }
@@ -118,7 +119,7 @@ async fn lost_records_are_not_read_as_a_fresh_start() {
         let kept = std::fs::read(&records).unwrap();
         lose(&records).unwrap();
         for run in 2..4 {
-            let error = open_folder(folder.path(), None, run).unwrap_err();
+            let error = open_folder(folder.path(), SOON, run).unwrap_err();
             assert!(matches!(&error, OpenError::Lost { .. }), "{error}");
             let told = error.to_string();
             for words in [found, "Put the file back", "executed again", "remove the whole folder"] {
@@ -126,9 +127,9 @@ async fn lost_records_are_not_read_as_a_fresh_start() {
             }
         }
         std::fs::write(&records, kept).unwrap();
-        assert!(is_replayed(&open_folder(folder.path(), None, 4).unwrap(), "k").await);
+        assert!(is_replayed(&open_folder(folder.path(), SOON, 4).unwrap(), "k").await);
         std::fs::remove_dir_all(folder.path()).unwrap();
-        grant(&open_folder(folder.path(), None, 5).unwrap(), ask("k", 3)).await;
+        grant(&open_folder(folder.path(), SOON, 5).unwrap(), ask("k", 3)).await;
     }
 }
 
@@ -137,11 +138,11 @@ async fn the_folder_of_an_earlier_release_is_opened_and_remembered() {
     let folder = tempfile::tempdir().unwrap();
     used(folder.path()).await;
     std::fs::remove_file(folder.path().join("records.made")).unwrap();
-    let store = open_folder(folder.path(), None, 2).unwrap();
+    let store = open_folder(folder.path(), SOON, 2).unwrap();
     assert!(is_replayed(&store, "k").await);
     drop(store);
     std::fs::write(folder.path().join("records.redb"), "").unwrap();
-    assert!(matches!(open_folder(folder.path(), None, 3), Err(OpenError::Lost { .. })));
+    assert!(matches!(open_folder(folder.path(), SOON, 3), Err(OpenError::Lost { .. })));
 }
 
 /// Whatever a first start leaves behind that died before anything was promised.
@@ -160,7 +161,7 @@ async fn a_first_start_that_died_is_begun_again() {
         }
         used(folder.path()).await;
         assert!(!folder.path().join("records.redb.new").exists());
-        assert!(is_replayed(&open_folder(folder.path(), None, 2).unwrap(), "k").await);
+        assert!(is_replayed(&open_folder(folder.path(), SOON, 2).unwrap(), "k").await);
     }
 }
 
@@ -168,7 +169,7 @@ async fn a_first_start_that_died_is_begun_again() {
 fn records_that_vanish_under_a_running_store_are_not_made_anew() {
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().join("records.redb");
-    drop(open_folder(folder.path(), None, 1).unwrap());
+    drop(open_folder(folder.path(), SOON, 1).unwrap());
     let held = Folder::take(folder.path(), None).unwrap();
     assert!(held.records().is_ok());
     std::fs::write(&records, "").unwrap();
