@@ -231,15 +231,16 @@ impl RedisStore {
             .run(|record, moment| {
                 // A claim of ours that the store must still have and has not is
                 // lost there, and nothing can have come after it.
-                let lost = || held.as_ref().filter(|held| held.is_believed(moment.asked_at));
-                let record = record.or_else(|| lost().map(|held| held.record.clone()));
+                let lost = held.as_ref().filter(|held| record.is_none() && held.is_believed(moment.asked_at));
+                let is_lost = lost.is_some();
+                let record = lost.map(|held| held.record.clone()).or(record);
                 let standing = record.clone().and_then(|record| record.at(moment.now));
                 let (Some(before), Some(mut record)) = (record, standing) else {
                     return Decision::Answer(claims.refused(token, Refusal::Superseded, moment.now));
                 };
                 match record.apply(event(moment.now), moment.now) {
                     Err(refusal) => Decision::Answer(claims.refused(token, refusal, moment.now)),
-                    Ok(()) if record == before => Decision::Answer(Ok(Ok(read(&record)))),
+                    Ok(()) if record == before && !is_lost => Decision::Answer(Ok(Ok(read(&record)))),
                     Ok(()) => {
                         let value = read(&record);
                         replaced = Some(before);
