@@ -21,6 +21,10 @@ pub(super) const UNREAD: usize = 1_024;
 /// How often the connection is asked whether it still lives.
 const BEAT: Duration = Duration::from_secs(1);
 
+/// How often in a row a subscription fails, at a server that can be reached,
+/// before it is told: once may be its end.
+const FAILURES: u32 = 3;
+
 /// What an ear tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store::redis) enum News {
@@ -37,13 +41,23 @@ pub(super) async fn listen(shared: Arc<Shared>, channel: String, news: mpsc::Sen
     let closed = outlet.news.clone();
     let closing = shared.closing.clone();
     let listening = closing.run_until_cancelled(async {
+        let mut failures = 0_u32;
         loop {
             // Where nobody is connected, there is nobody to listen to.
             if let Some(address) = shared.somewhere() {
                 let why = match hear(&shared, &address, &channel, &mut outlet, &mut pace).await {
-                    Ok(why) => why,
-                    Err(fault) => fault.why(),
+                    Ok(why) => {
+                        failures = 0;
+                        why
+                    }
+                    Err(fault) => {
+                        failures = failures.saturating_add(1);
+                        fault.why()
+                    }
                 };
+                if failures == FAILURES {
+                    tracing::warn!(redis = %address, channel, reason = why, "redis: the channel cannot be subscribed to; who waits for another node is told up to a second late");
+                }
                 tracing::debug!(redis = %address, reason = why, "redis: the subscription ended");
             }
             pace.wait().await;
