@@ -234,6 +234,8 @@ async fn a_full_redis_takes_no_claims_and_loses_no_truth() {
         node.send(&pay("new")).await.is_problem(503, "store-unavailable");
         node.send(&pay("k")).await.is_problem(409, "in-flight");
     }
+    // New connections come about as well.
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).done();
     // Longer than a lease: heartbeats need no room.
     sleep(Duration::from_millis(2_500)).await;
     fleet[1].send(&pay("k")).await.is_problem(409, "in-flight");
@@ -259,4 +261,34 @@ async fn a_full_redis_takes_no_claims_and_loses_no_truth() {
     })
     .await;
     assert_eq!((destination.executions(), told.unwrap().status), (2, fleet[0].send(&pay("k")).await.status));
+}
+
+#[tokio::test]
+async fn a_full_redis_is_no_reason_to_go_unguarded() {
+    // It can be asked, and says no.
+    let destination = Destination::start().await;
+    let redis = RedisServer::start();
+    let config = on(&redis).defaults("on_store_error: bypass");
+    let mut fleet = Fleet::of(2, config, &destination).await;
+    let first = fleet[0].send(&pay("k")).await;
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).done();
+    for connections in [2, 3] {
+        for node in &fleet.0 {
+            node.send(&pay("new")).await.is_problem(503, "store-unavailable");
+            node.send(&pay("k")).await.replays(&first);
+        }
+        redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).done();
+        for node in &fleet.0 {
+            let connected = || node.log().matches("redis: connected").count();
+            eventually("it is connected again", async || connected() == connections).await;
+        }
+    }
+    fleet[1].kill();
+    fleet[1].spawn();
+    eventually("a new node replays it too", async || {
+        tokio::net::TcpStream::connect(fleet[1].address()).await.is_ok() && fleet[1].send(&pay("k")).await.is_replay()
+    })
+    .await;
+    assert!(!fleet[1].is_ready().await, "it is not ready: it can take no claim");
+    assert_eq!(destination.executions(), 1);
 }

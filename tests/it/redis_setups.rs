@@ -247,3 +247,58 @@ async fn no_key_credential_or_body_is_logged_or_counted() {
         assert!(ran.code == Some(0) && !format!("{ran:?}").contains(MARK), "{ran:?}");
     }
 }
+
+#[tokio::test]
+async fn a_user_without_channels_is_told_of_and_waits_a_little_longer() {
+    // As `ACL SETUSER` makes them unless it is told otherwise.
+    let gate = Gate::shut();
+    let destination = Destination::that_first(reply(201).after(&gate)).await;
+    let redis = RedisServer::start();
+    redis.command(&["ACL", "SETUSER", "shop", "on", ">secret", "~onceward:*", "resetchannels", "+@all"]).done();
+    let config = Config::new().redis(&format!("redis://shop:secret@{}", redis.address()), "");
+    let fleet = Fleet::of(2, config, &destination).await;
+    let first = fleet[0].begin(&pay("k"));
+    destination.has_received(1).await;
+    let waiting = fleet[1].begin(&pay("k"));
+    fleet.has_waiters(1).await;
+    gate.open();
+    let opened = Instant::now();
+    first.answer().await.is_executed(201);
+    waiting.answer().await.is_replayed(201);
+    assert!(opened.elapsed() < Duration::from_secs(2), "told after {:?}", opened.elapsed());
+    fleet[1].logs("channel").await;
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn a_user_without_rights_is_found_out_before_anything_is_sent() {
+    let destination = Destination::start().await;
+    let redis = RedisServer::start();
+    for rights in [
+        &["~other:*", "&*", "+@all"][..],
+        &["~onceward:*", "&*", "+@read"],
+        &["~*", "&*", "+@all", "-eval", "-evalsha"],
+    ] {
+        let user = [&["ACL", "SETUSER", "shop", "reset", "on", ">secret"][..], rights].concat();
+        redis.command(&user).done();
+        let config = Config::new().redis(&format!("redis://shop:secret@{}", redis.address()), "timeout: 300ms");
+        refused(config, &destination, "NOPERM").await;
+    }
+}
+
+#[tokio::test]
+async fn a_redis_with_too_many_clients_is_one_that_is_not_there() {
+    let destination = Destination::start().await;
+    let redis = RedisServer::start();
+    redis.command(&["CONFIG", "SET", "maxclients", "1"]).done();
+    let mut proxy = Proxy::prepared(Config::new().redis(&redis.url(), "timeout: 300ms"), &destination);
+    let held = std::net::TcpStream::connect(redis.address()).unwrap();
+    proxy.spawn();
+    eventually("the proxy listens", async || tokio::net::TcpStream::connect(proxy.address()).await.is_ok()).await;
+    proxy.send(&pay("k")).await.is_problem(503, "store-unavailable");
+    assert!(!proxy.is_ready().await);
+    drop(held);
+    eventually("there is room", async || redis.try_command(&["CONFIG", "SET", "maxclients", "1000"]).is_ok()).await;
+    eventually("it is executed", async || proxy.send(&pay("k")).await.status == 201).await;
+    assert_eq!(destination.executions(), 1);
+}
