@@ -111,30 +111,39 @@ async fn while_redis_is_gone_only_what_needs_no_claim_passes() {
 #[tokio::test]
 async fn a_route_can_choose_to_go_unguarded_but_not_with_a_key_in_hand() {
     let gate = Gate::shut();
-    let destination = Destination::that_first(reply(201).body("the first").after(&gate)).await;
+    let held = gate.clone();
+    let destination = Destination::that(move |request| match request.key() {
+        Some("held") => reply(201).body("the first").after(&held),
+        Some("unknown") => Script::close(),
+        Some("released") if request.number < 5 => reply(429).into(),
+        _ => destination::made(request).into(),
+    })
+    .await;
     let mut redis = RedisServer::start();
     let config = Config::new().redis(&redis.url(), "timeout: 400ms").defaults("on_store_error: bypass, wait: 300ms");
     let proxy = Proxy::with(config, &destination).await;
     let first = proxy.begin(&pay("held"));
     destination.has_received(1).await;
     proxy.send(&pay("stored")).await.is_executed(201);
-    proxy.send(&pay("stored")).await.is_replayed(201);
+    proxy.send(&pay("unknown")).await.is_unknown(502);
+    proxy.send(&pay("released")).await.is_executed(429);
     redis.kill();
-    // This node knows better about what it replayed a moment ago …
-    let known = proxy.send(&pay("stored")).await;
-    assert!(known.is_replay() || known.code() == "store-unavailable", "{known:#?}");
-    let bypassed = proxy.send(&pay("new")).await;
-    assert_eq!((bypassed.status, bypassed.outcome()), (201, "bypassed"), "{bypassed:#?}");
-    assert!(!bypassed.has("onceward-expires") && !bypassed.has("idempotent-replayed"));
-    // … and about what it has in flight.
-    for request in [pay("held"), pay("held").json("{}")] {
-        let told = proxy.send(&request).await;
-        assert!(["in-flight", "key-reused", "store-unavailable"].contains(&told.code().as_str()), "{told:#?}");
+    for key in ["new", "released"] {
+        let bypassed = proxy.send(&pay(key)).await;
+        assert_eq!((bypassed.status, bypassed.outcome()), (201, "bypassed"), "{bypassed:#?}");
+        assert!(!bypassed.has("onceward-expires") && !bypassed.has("idempotent-replayed"));
     }
-    assert_eq!(destination.executions(), 3);
+    assert_eq!(destination.executions(), 6);
+    // This node knows better about what it has in flight, and what it has seen.
+    for request in [pay("held"), pay("held").json("{}"), pay("stored"), pay("stored").json("{}"), pay("unknown")] {
+        let told = proxy.send(&request).await;
+        let is_held = ["in-flight", "key-reused", "store-unavailable"].contains(&told.code().as_str());
+        assert!(is_held || told.is_replay(), "{told:#?}");
+    }
+    assert_eq!(destination.executions(), 6);
     gate.open();
     assert_eq!(first.answer().await.text(), "the first");
-    assert_eq!(destination.executions(), 3);
+    assert_eq!(destination.executions(), 6);
 }
 
 #[tokio::test]

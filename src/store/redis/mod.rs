@@ -49,7 +49,7 @@ use super::{Counts, Health, LineageUse, News, Settled, Store, StoreError, StoreF
 use crate::clock::Clock;
 use crate::model::admission::{Admission, Offer, admit};
 use crate::model::key::RecordId;
-use crate::model::record::{AttemptToken, BootId, Event, Record, RecordState, Refusal, Settlement, Term};
+use crate::model::record::{AttemptToken, BootId, Event, Record, RecordState, Refusal, Settlement, StateName, Term};
 use crate::model::response::StoredBody;
 use crate::model::time::Timestamp;
 use crate::plan::RedisPlan;
@@ -288,6 +288,9 @@ impl RedisStore {
         let event = |_| Event::Settle(token, settlement.clone());
         let (answer, _) = self.apply(id, token, event, Settled::of).await?;
         self.state.claims.over(id, token);
+        if answer.is_ok_and(|settled| settled.state == StateName::Released) {
+            self.state.seen.invalidate(&id);
+        }
         Ok(answer)
     }
 }
@@ -320,7 +323,12 @@ impl Store for RedisStore {
             if let Some(why) = self.state.unfit() {
                 return Err(StoreError::HeldBack(why.to_string()));
             }
-            self.claim_now(&offer).await
+            let claimed = self.claim_now(&offer).await;
+            if claimed.as_ref().is_ok_and(|admission| !matches!(admission, Admission::Saturated)) {
+                // Whatever it says, there is a record now.
+                self.state.seen.insert(offer.id(), ());
+            }
+            claimed
         })
     }
 
@@ -338,7 +346,11 @@ impl Store for RedisStore {
     }
 
     fn forget(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
-        Box::pin(async move { Ok(self.apply(id, token, |_| Event::Forget(token), |_| ()).await?.0) })
+        Box::pin(async move {
+            let (answer, _) = self.apply(id, token, |_| Event::Forget(token), |_| ()).await?;
+            self.state.seen.invalidate(&id);
+            Ok(answer)
+        })
     }
 
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {
@@ -356,7 +368,7 @@ impl Store for RedisStore {
     }
 
     fn may_hold(&self, id: RecordId) -> bool {
-        self.state.claims.holds(id)
+        self.state.claims.holds(id) || self.state.seen.contains_key(&id)
     }
 
     fn news(&self) -> Option<mpsc::Receiver<News>> {

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
 
 use super::claims::Claims;
 use super::put;
@@ -26,6 +28,9 @@ use crate::store::census::Census;
 /// How far a server's clock may be behind what this node thinks it is.
 const TOLERANCE: Duration = Duration::from_secs(1);
 
+/// How many records a node remembers to have seen.
+const SEEN: u64 = 100_000;
+
 /// The state of one node.
 pub(super) struct State {
     pub(super) plan: RedisPlan,
@@ -36,6 +41,9 @@ pub(super) struct State {
     pub(super) channel: String,
     pub(super) put: Script,
     pub(super) claims: Claims,
+    /// Records that this node has seen lately, whoever made them. Only asked
+    /// while the servers cannot be.
+    pub(super) seen: Cache<RecordId, ()>,
     pub(super) remembered: Remembered,
     /// Since when (in its own time) a server is another one than before.
     changed: Mutex<HashMap<String, Timestamp>>,
@@ -73,6 +81,7 @@ impl State {
             boot,
             put: Script::new(put::TEXT),
             claims: Claims::default(),
+            seen: Cache::builder().max_capacity(SEEN).eviction_policy(EvictionPolicy::lru()).build(),
             remembered: Remembered::default(),
             changed: Mutex::default(),
             census: Mutex::default(),
