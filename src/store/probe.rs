@@ -21,6 +21,9 @@ pub const LINEAGE: Lineage = Lineage::from_bytes(*b"readyz\0\0");
 
 /// For how long a probe's record stays if it cannot be taken away.
 const STAYS: Duration = Duration::from_secs(10);
+/// The shortest lease there is: where claims are held back after a change of
+/// the server, what is stored can be replayed, and a node that does is ready.
+const LEASE: Duration = Duration::from_secs(1);
 
 /// Why a store is not fit for work.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +82,7 @@ fn offer(boot: BootId, token: AttemptToken, attempt_id: u64) -> Offer {
         token,
         attempt_id,
         node: boot,
-        lease: STAYS,
+        lease: LEASE,
         caps: UnknownCaps { per_scope: u64::MAX, per_route: u64::MAX },
         waited_for: None,
     }
