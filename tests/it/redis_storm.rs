@@ -45,7 +45,7 @@ async fn persist(addresses: [SocketAddr; 3], key: String, start: usize) -> (Stri
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_kills_over_three_nodes_makes_nothing_happen_twice() {
-    const LASTS: Duration = Duration::from_secs(10);
+    const LASTS: Duration = Duration::from_secs(8);
     const CLIENTS: usize = 24;
     let destination = Arc::new(Destination::start().await);
     let redis = RedisServer::start();
