@@ -7,9 +7,9 @@
 //! settlement, and a replay one.
 //!
 //! ```text
-//! claim, confirm, settle ──▶ step ──put.lua──▶ servers ──▶ Redis
-//!        │                     ▲                  │
-//!        └─▶ claims (ours) ────┘      welcome ◀───┘ every new connection
+//! life: claim, confirm, settle ──▶ step ──put.lua──▶ servers ──▶ Redis
+//!        │                           ▲                  │
+//!        └─▶ claims (ours) ──────────┘      welcome ◀───┘ every new connection
 //!                                     upkeep: counts, lineages, cutting down
 //! ```
 //!
@@ -21,6 +21,7 @@
 
 mod claims;
 mod clock;
+mod life;
 mod put;
 mod registry;
 mod row;
@@ -33,7 +34,6 @@ mod upkeep;
 mod welcome;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -41,16 +41,14 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::claims::Held;
 use self::servers::{Fault, Servers};
 use self::state::State;
-use self::step::{Decision, Known, Written};
+use self::step::Decision;
 use super::{Counts, Health, LineageUse, News, Settled, Store, StoreError, StoreFuture};
 use crate::clock::Clock;
-use crate::model::admission::{Admission, Offer, admit};
+use crate::model::admission::{Admission, Offer};
 use crate::model::key::RecordId;
-use crate::model::record::{AttemptToken, BootId, Event, Record, RecordState, Refusal, Settlement, StateName, Term};
-use crate::model::response::StoredBody;
+use crate::model::record::{AttemptToken, BootId, Event, Record, Refusal, Settlement};
 use crate::model::time::Timestamp;
 use crate::plan::RedisPlan;
 
@@ -59,9 +57,6 @@ const START_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a stop waits for this node to be taken off the list, and for its
 /// connections to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
-/// The largest answer that is stored, in bytes: below what a server takes in
-/// one value (512 MB).
-const LARGEST_RESPONSE: usize = 256 << 20;
 /// How much news may wait to be told.
 const NEWS_BACKLOG: usize = 1024;
 
@@ -148,161 +143,6 @@ impl RedisStore {
             }
         }));
     }
-
-    async fn claim_now(&self, offer: &Offer) -> Result<Admission, StoreError> {
-        let claims = &self.state.claims;
-        let mut replaced = None;
-        let step = self.step(offer.id(), Some(Known::nothing())).waits();
-        let asked = step
-            .run(|record, moment| {
-                // While claims are held back nobody's lease lapses: its owner
-                // may not have been able to confirm it.
-                let held_until = self.state.held_back_until(moment.link, offer.lease, moment.now);
-                replaced.clone_from(&record);
-                let record = record.map(|record| believed_until(record, held_until));
-                let term = Term::Until(moment.now.after(offer.lease));
-                match (admit(record, offer, term, self.state.unknown_for(offer), moment.now), held_until) {
-                    ((_, Some(_)), Some(until)) => {
-                        let left = moment.now.until(until).as_secs() + 1;
-                        let why = format!("a server was changed or restarted and may have lost claims; for {left} s more their owners may put them back");
-                        Decision::Answer(Err(StoreError::HeldBack(why)))
-                    }
-                    ((_, Some(_)), None) if !self.state.looked.load(Ordering::Acquire) => Decision::Answer(Err(
-                        StoreError::HeldBack("nobody has looked yet which records there are".into()),
-                    )),
-                    ((admission, Some(record)), None) => {
-                        claims.ask(offer.token, moment.latest);
-                        Decision::Write(record, Ok(admission))
-                    }
-                    ((admission, None), _) => Decision::Answer(Ok(admission)),
-                }
-            })
-            .await;
-        let done = match asked {
-            // It may still be applied.
-            Err(StoreError::Unclear(why)) => return Err(StoreError::Unclear(why)),
-            Err(StoreError::Corrupt) => {
-                claims.decided(offer.token, None);
-                return Ok(Admission::Corrupt);
-            }
-            Err(error) => {
-                claims.decided(offer.token, None);
-                return Err(error);
-            }
-            Ok(done) => done,
-        };
-        let admission = done.answer.inspect_err(|_| claims.decided(offer.token, None))?;
-        let Some(Written { record, row, asked_at, generation }) = done.written else {
-            claims.decided(offer.token, None);
-            return Ok(admission);
-        };
-        self.state.count(replaced.as_ref(), Some(&record));
-        let (token, lease) = (offer.token, offer.lease);
-        claims.decided(token, Some(Held { token, lease, record, row, confirmed_at: asked_at }));
-        self.remember(offer, done.at);
-        self.replicate(&done.link, generation).await?;
-        Ok(admission)
-    }
-
-    /// Waits until as many replicas have the claim as it needs to count.
-    async fn replicate(&self, link: &Arc<servers::Link>, generation: u64) -> Result<(), StoreError> {
-        let replicas = self.state.plan.replicas;
-        if replicas == 0 || self.servers.replicated(link, generation).await.unwrap_or(false) {
-            return Ok(());
-        }
-        Err(StoreError::Unreplicated(replicas))
-    }
-
-    /// Applies what the owner of `token` says.
-    async fn apply<T>(
-        &self,
-        id: RecordId,
-        token: AttemptToken,
-        event: impl Fn(Timestamp) -> Event,
-        read: impl Fn(&Record) -> T,
-    ) -> Result<(Result<T, Refusal>, Option<Written>), StoreError> {
-        let claims = &self.state.claims;
-        let mut replaced = None;
-        let held = claims.held(id, token);
-        let guess = held.as_ref().map(|held| Known::row(held.record.clone(), held.row.clone()));
-        let done = self
-            .step(id, guess)
-            .tells()
-            .run(|record, moment| {
-                // A claim of ours that the store must still have and has not is
-                // lost there, and nothing can have come after it.
-                let lost = held.as_ref().filter(|held| record.is_none() && held.is_believed(moment.asked_at));
-                let is_lost = lost.is_some();
-                let record = lost.map(|held| held.record.clone()).or(record);
-                let standing = record.clone().and_then(|record| record.at(moment.now));
-                let (Some(before), Some(mut record)) = (record, standing) else {
-                    return Decision::Answer(claims.refused(token, Refusal::Superseded, moment.now));
-                };
-                match record.apply(event(moment.now), moment.now) {
-                    Err(refusal) => Decision::Answer(claims.refused(token, refusal, moment.now)),
-                    Ok(()) if record == before && !is_lost => Decision::Answer(Ok(Ok(read(&record)))),
-                    Ok(()) => {
-                        let value = read(&record);
-                        replaced = Some(before);
-                        Decision::Write(record, Ok(Ok(value)))
-                    }
-                }
-            })
-            .await?;
-        if let Some(written) = &done.written {
-            self.state.count(replaced.as_ref(), Some(&written.record));
-        }
-        Ok((done.answer?, done.written))
-    }
-
-    async fn confirm_now(
-        &self,
-        id: RecordId,
-        token: AttemptToken,
-        lease: Duration,
-    ) -> Result<Result<(), Refusal>, StoreError> {
-        let event = |now: Timestamp| Event::Confirm(token, Term::Until(now.after(lease)));
-        let (answer, written) = self.apply(id, token, event, |_| ()).await?;
-        if let Some(Written { record, row, asked_at, .. }) = written {
-            self.state.claims.renewed(Held { token, lease, record, row, confirmed_at: asked_at });
-        }
-        if answer.is_err() {
-            self.state.claims.over(id, token);
-        }
-        Ok(answer)
-    }
-
-    async fn settle_now(
-        &self,
-        id: RecordId,
-        token: AttemptToken,
-        settlement: Settlement,
-    ) -> Result<Result<Settled, Refusal>, StoreError> {
-        if let Settlement::Complete(response) = &settlement
-            && matches!(response.body, StoredBody::Whole(_))
-            && response.weight() > LARGEST_RESPONSE
-        {
-            // The engine stores it without its body then.
-            return Err(StoreError::Full);
-        }
-        let event = |_| Event::Settle(token, settlement.clone());
-        let (answer, _) = self.apply(id, token, event, Settled::of).await?;
-        self.state.claims.over(id, token);
-        if answer.is_ok_and(|settled| settled.state == StateName::Released) {
-            self.state.seen.invalidate(&id);
-        }
-        Ok(answer)
-    }
-}
-
-/// The record with a lease that does not lapse before `until`.
-fn believed_until(mut record: Record, until: Option<Timestamp>) -> Record {
-    if let (RecordState::InFlight(lease), Some(until)) = (&mut record.state, until)
-        && let Term::Until(lapses) = &mut lease.term
-    {
-        *lapses = until.max(*lapses);
-    }
-    record
 }
 
 impl From<Fault> for StoreError {
