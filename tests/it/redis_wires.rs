@@ -159,7 +159,7 @@ async fn connections_that_are_cut_again_and_again_make_nothing_happen_twice() {
         cuts += i32::from(redis.command(&["CLIENT", "KILL", "TYPE", "normal"]) != crate::redis::Reply::Int(0));
         sleep(Duration::from_millis(20)).await;
     }
-    assert!(cuts > 10, "{cuts}");
+    assert!(cuts > 3, "{cuts}");
     for (n, client) in clients.into_iter().enumerate() {
         let answer = within("a client gets its answer", client).await.unwrap();
         assert_eq!(answer.status, 201, "its node lives, and knows: {answer:#?}");

@@ -138,6 +138,7 @@ impl Destination {
 
     /// Closes the port, and with it the connections on which nothing goes on.
     pub(crate) async fn shut(&mut self) {
+        self.full = None;
         if let Some(accepting) = self.accepting.take() {
             accepting.abort();
             assert!(accepting.await.is_err_and(|error| error.is_cancelled()));
