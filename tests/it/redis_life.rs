@@ -1,5 +1,7 @@
 //! What is kept in Redis, under which names and for how long.
 
+use std::time::{Duration, Instant};
+
 use crate::redis::RedisServer;
 use crate::support::*;
 
@@ -166,4 +168,41 @@ async fn a_route_with_live_records_is_not_dropped_by_the_way() {
     other.spawn();
     assert_eq!(other.ends().await.code(), Some(1), "{}", other.log());
     assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn another_redis_needs_a_restart() {
+    let destination = Destination::start().await;
+    let redis = RedisServer::start();
+    let mut proxy = Proxy::with(Config::new().redis(&redis.url(), ""), &destination).await;
+    let first = proxy.send(&pay("k")).await;
+    proxy.rewrite_config(Config::new().redis(&redis.url(), "prefix: another"));
+    proxy.hup();
+    proxy.logs("`store`, `listen` and `admin` cannot change while running").await;
+    proxy.send(&pay("k")).await.replays(&first);
+    proxy.rewrite_config(Config::new().redis(&redis.url(), "").defaults("wait: 1s"));
+    proxy.hup();
+    proxy.logs("the changed configuration is in force").await;
+    proxy.send(&pay("k")).await.replays(&first);
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_redis_that_is_gone() {
+    let gate = Gate::shut();
+    let destination = Destination::that_first(reply(201).body("made").after(&gate)).await;
+    let mut redis = RedisServer::start();
+    let config = Config::new().redis(&redis.url(), "timeout: 300ms").top("shutdown_grace: 1s");
+    let mut proxy = Proxy::with(config, &destination).await;
+    let first = proxy.begin(&pay("k"));
+    destination.has_received(1).await;
+    redis.kill();
+    gate.open();
+    assert_eq!(first.answer().await.text(), "made", "the answer is true");
+    let stopped = Instant::now();
+    proxy.term();
+    let status = proxy.ends().await;
+    assert!(stopped.elapsed() < Duration::from_secs(8), "it took {:?}", stopped.elapsed());
+    assert!(status.code().is_some(), "{status}");
+    assert!(proxy.log().contains("an outcome is lost with this stop"), "{}", proxy.log());
 }
