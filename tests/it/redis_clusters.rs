@@ -114,6 +114,35 @@ async fn a_cluster_that_loses_a_master_recovers_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_master_costs_a_bounded_time() {
+    let destination = Destination::start().await;
+    let cluster = RedisCluster::start();
+    let config = Config::new().redis(&cluster.url(), "cluster: true, timeout: 300ms").defaults("lease: 2s, wait: 0s");
+    let fleet = Fleet::of(2, config, &destination).await;
+    cluster.nodes()[1].pause();
+    cluster.nodes()[2].pause();
+    let mut refused = 0;
+    for n in 0..20 {
+        let began = std::time::Instant::now();
+        let answer = fleet[n % 2].send(&pay(&format!("k-{n}"))).await;
+        assert!(began.elapsed() < Duration::from_secs(1), "told after {:?}", began.elapsed());
+        if answer.status != 201 {
+            answer.is_problem(503, "store-unavailable");
+            refused += 1;
+        }
+    }
+    assert!(refused > 5, "{refused}");
+    assert_eq!(destination.executions(), 20 - refused);
+    for node in &cluster.nodes()[1..] {
+        node.resume();
+    }
+    until_all_are_known(&fleet, (0..20).map(|n| format!("k-{n}"))).await;
+    for n in 0..20 {
+        assert_eq!(destination.executions_of(&format!("k-{n}")), 1, "k-{n}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_that_move_take_no_key_with_them() {
     let destination = Destination::start().await;
     let cluster = RedisCluster::start();

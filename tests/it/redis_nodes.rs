@@ -332,3 +332,56 @@ async fn unknown_outcomes_are_counted_over_all_nodes() {
     assert_eq!(destination.executions(), executed);
     fleet[0].send(&pay("other").bearer("bob")).await.is_executed(201);
 }
+
+/// How many scripts were called since this was asked last.
+fn calls(redis: &RedisServer) -> u64 {
+    let calls = |command: &str| {
+        let line = redis.info(&format!("cmdstat_{command}"));
+        let calls = line.and_then(|line| line.strip_prefix("calls=")?.split(',').next()?.parse::<u64>().ok());
+        calls.unwrap_or(0)
+    };
+    let sum = calls("evalsha") + calls("eval");
+    redis.command(&["CONFIG", "RESETSTAT"]).done();
+    sum
+}
+
+#[tokio::test]
+async fn a_request_costs_two_round_trips_and_a_replay_one_or_none() {
+    const COUNT: u64 = 20;
+    let destination = Destination::start().await;
+    let (redis, fleet) = three(Config::new(), &destination).await;
+    // Readiness makes calls of its own, and nobody asks for it any more.
+    fleet[0].send(&pay("first")).await.is_executed(201);
+    calls(&redis);
+    for n in 0..COUNT {
+        fleet[0].send(&pay(&format!("k-{n}"))).await.is_executed(201);
+    }
+    assert_eq!(calls(&redis), 2 * COUNT, "a claim and a settlement");
+    for n in 0..COUNT {
+        for _ in 0..3 {
+            fleet[1].send(&pay(&format!("k-{n}"))).await.is_replayed(201);
+        }
+    }
+    assert_eq!(calls(&redis), COUNT, "a look, and then it is in memory");
+    assert_eq!(destination.executions(), 21);
+}
+
+#[tokio::test]
+async fn hundreds_may_wait_on_every_node() {
+    let gate = Gate::shut();
+    let destination = Destination::that_first(reply(201).body("made").after(&gate)).await;
+    let (_redis, fleet) = three(Config::new(), &destination).await;
+    let first = fleet[0].begin(&pay("k"));
+    destination.has_received(1).await;
+    let pending: Vec<_> = (0..600).map(|n| timed(&fleet[n % 3], &pay("k"))).collect();
+    fleet.has_waiters(600).await;
+    let opened = Instant::now();
+    gate.open();
+    first.answer().await.is_executed(201);
+    for pending in pending {
+        let (answer, at) = within("an answer comes", pending).await.unwrap();
+        assert_eq!(answer.is_replayed(201).text(), "made");
+        assert!(at - opened < Duration::from_secs(3), "told after {:?}", at - opened);
+    }
+    assert_eq!(destination.executions(), 1);
+}

@@ -302,3 +302,15 @@ async fn a_redis_with_too_many_clients_is_one_that_is_not_there() {
     eventually("it is executed", async || proxy.send(&pay("k")).await.status == 201).await;
     assert_eq!(destination.executions(), 1);
 }
+
+#[tokio::test]
+async fn a_redis_that_hides_its_settings_is_told_of() {
+    let destination = Destination::start().await;
+    let redis = RedisServer::with(&["--appendonly", "yes"]);
+    redis.command(&["ACL", "SETUSER", "shop", "on", ">secret", "~*", "&*", "+@all", "-config"]).done();
+    let config = Config::new().redis(&format!("redis://shop:secret@{}", redis.address()), "");
+    let proxy = Proxy::with(config, &destination).await;
+    proxy.send(&pay("k")).await.is_executed(201);
+    proxy.send(&pay("k")).await.is_replayed(201);
+    assert_eq!(destination.executions(), 1);
+}
