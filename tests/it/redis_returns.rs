@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::redis::{RedisServer, Reply};
+use crate::support::hose::Hose;
 use crate::support::*;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -244,4 +245,50 @@ async fn readiness_follows_redis() {
     let left = || redis.command(&["DBSIZE"]);
     assert!(matches!(left(), Reply::Int(_)));
     assert_eq!(destination.executions(), 0, "none of this is the destination's business");
+}
+
+#[tokio::test]
+async fn what_a_lost_master_confirmed_last_is_told_to_its_replica() {
+    // Replication is asynchronous. Those who were told know it still.
+    let gate = Gate::shut();
+    let held = gate.clone();
+    let destination = Destination::that(move |request| match request.key() {
+        Some("running") => reply(201).body("slow").after(&held),
+        Some("lost") => Script::close(),
+        _ => destination::made(request).into(),
+    })
+    .await;
+    let mut master = RedisServer::start();
+    let replication = Hose::to(master.port()).await;
+    let replica = RedisServer::with(&["--replicaof", "127.0.0.1", &replication.port().to_string()]);
+    let hose = Hose::to(master.port()).await;
+    let config = Config::new().redis(&hose.url(), "timeout: 300ms").defaults("lease: 1s, wait: 0s");
+    let fleet = Fleet::of(2, config, &destination).await;
+    let running = fleet[0].begin(&pay("running"));
+    destination.has_received(1).await;
+    let claimed = master.keys().len();
+    eventually("the replica has the claim", async || replica.keys().len() >= claimed).await;
+    replication.hold_all();
+    let completed = fleet[0].send(&pay("completed")).await;
+    completed.is_executed(201);
+    fleet[0].send(&pay("lost")).await.is_unknown(502);
+    gate.open();
+    let answer = running.answer().await;
+    answer.is_executed(201);
+    master.kill();
+    drop(replication);
+    replica.command(&["REPLICAOF", "NO", "ONE"]).done();
+    hose.lead_to(replica.port());
+    for (key, first) in [("running", &answer), ("completed", &completed)] {
+        eventually("it is replayed", async || {
+            let told = fleet[1].send(&pay(key)).await;
+            let is_replay = told.is_replay();
+            assert!(is_replay || ["store-unavailable", "in-flight"].contains(&told.code().as_str()), "{told:#?}");
+            is_replay && told.body == first.body
+        })
+        .await;
+    }
+    fleet[1].send(&pay("lost")).await.is_unknown(409);
+    until_executed(&fleet[1], &pay("new")).await;
+    assert_eq!(destination.executions(), 4);
 }

@@ -23,6 +23,7 @@ mod claims;
 mod clock;
 mod life;
 mod put;
+mod recent;
 mod registry;
 mod row;
 mod servers;
@@ -189,6 +190,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let (answer, _) = self.apply(id, token, |_| Event::Forget(token), |_| ()).await?;
             self.state.seen.invalidate(&id);
+            self.state.recent.forget(id);
             Ok(answer)
         })
     }

@@ -13,6 +13,7 @@ use moka::sync::Cache;
 
 use super::claims::Claims;
 use super::put;
+use super::recent::Recent;
 use super::registry::Remembered;
 use super::row::Keys;
 use super::servers::{Link, Script};
@@ -41,6 +42,7 @@ pub(super) struct State {
     pub(super) channel: String,
     pub(super) put: Script,
     pub(super) claims: Claims,
+    pub(super) recent: Recent,
     /// Records that this node has seen lately, whoever made them. Only asked
     /// while the servers cannot be.
     pub(super) seen: Cache<RecordId, ()>,
@@ -81,6 +83,7 @@ impl State {
             boot,
             put: Script::new(put::TEXT),
             claims: Claims::default(),
+            recent: Recent::default(),
             seen: Cache::builder().max_capacity(SEEN).eviction_policy(EvictionPolicy::lru()).build(),
             remembered: Remembered::default(),
             changed: Mutex::default(),

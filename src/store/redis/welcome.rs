@@ -18,7 +18,8 @@ use tokio::time::timeout;
 
 use super::claims::Held;
 use super::put::{Answered, Outcome, Put};
-use super::row::Row;
+use super::recent::Told;
+use super::row::{self, Row};
 use super::servers::{BoxFuture, Fault, Link, Vitals, Welcome, eval_on};
 use super::state::State;
 use crate::model::record::{Event, Term};
@@ -43,7 +44,11 @@ impl Welcome for State {
             judge(self, link, vitals);
             self.test_rights(link, connection).await?;
             self.notice_change(link, connection, vitals, before).await?;
-            self.put_back(link, connection).await
+            self.put_back(link, connection).await?;
+            if before.is_some() {
+                self.tell_again(link, connection).await?;
+            }
+            Ok(())
         })
     }
 }
@@ -251,6 +256,70 @@ impl State {
         }
         Ok(())
     }
+}
+
+impl State {
+    /// Tells a new server what this node settled a moment ago: it may have been
+    /// told to the other one only.
+    async fn tell_again(&self, link: &Link, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
+        let told = self.recent.all(self.clock.boottime());
+        let here: Vec<_> = told.iter().filter(|told| link.holds(&self.keys.record(told.record.id()))).collect();
+        for some in here.chunks(AT_ONCE) {
+            let each = some.iter().map(|told| self.tell_one_again(link, connection.clone(), told));
+            for done in futures_util::future::join_all(each).await {
+                done?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn tell_one_again(
+        &self,
+        link: &Link,
+        mut connection: MultiplexedConnection,
+        told: &Told,
+    ) -> Result<(), Fault> {
+        let id = told.record.id();
+        let Some(now) = self.now(link, self.clock.boottime()) else { return Ok(()) };
+        let Some(record) = told.record.clone().at(now) else { return Ok(()) };
+        let row = Row::of(&record);
+        let (window, news) = (self.window(now, now.after(self.plan.timeout)), self.news_of(id));
+        // Nothing is there, or what was there before it was settled.
+        let mut expected: Option<Vec<u8>> = None;
+        loop {
+            let put = Put {
+                expected: expected.as_deref(),
+                next: Some(&row),
+                window,
+                news: Some((&self.channel, &news)),
+                now: self.told_time(),
+                ..Put::default()
+            };
+            let outcome = match self.put_on(&mut connection, &self.keys.record(id), &put).await {
+                // There is room for no more; the claims are there.
+                Err(Fault::Full) => return Ok(()),
+                answered => answered?.outcome,
+            };
+            match outcome {
+                Outcome::Written => {
+                    tracing::warn!(record = %id, "the server had lost an outcome that this node had stored; it is stored again");
+                    return Ok(());
+                }
+                Outcome::Found(Some(found)) if expected.is_none() && lacks(told, &found, now) => expected = Some(found),
+                Outcome::Found(_) | Outcome::Untimely(_) | Outcome::Foreign => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Whether a row is that of the record before it was settled, and nothing came
+/// after it.
+fn lacks(told: &Told, found: &[u8], now: Timestamp) -> bool {
+    let standing = row::read(told.record.id(), found).ok().and_then(|record| record.at(now));
+    standing.is_some_and(|standing| {
+        let mut settled = standing.clone();
+        settled.apply(Event::Settle(told.token, told.settlement.clone()), now).is_ok() && settled != standing
+    })
 }
 
 fn read_server(written: &[u8]) -> Option<(String, Timestamp)> {

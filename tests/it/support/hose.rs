@@ -1,6 +1,8 @@
 //! What lies between a proxy and its Redis, for a test to step on.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -10,6 +12,7 @@ use tokio::task::JoinHandle;
 /// Carries bytes to a server and back, while it is let.
 pub(crate) struct Hose {
     address: SocketAddr,
+    leads_to: Arc<AtomicU16>,
     requests_pass: watch::Sender<bool>,
     answers_pass: watch::Sender<bool>,
     accepting: JoinHandle<()>,
@@ -21,8 +24,11 @@ impl Hose {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("some port is free");
         let address = listener.local_addr().expect("it is bound");
         let ((requests_pass, there), (answers_pass, back)) = (watch::channel(true), watch::channel(true));
+        let leads_to = Arc::new(AtomicU16::new(port));
+        let target = Arc::clone(&leads_to);
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                let port = target.load(Ordering::SeqCst);
                 let (there, back) = (there.clone(), back.clone());
                 tokio::spawn(async move {
                     let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
@@ -35,11 +41,20 @@ impl Hose {
                 });
             }
         });
-        Self { address, requests_pass, answers_pass, accepting }
+        Self { address, leads_to, requests_pass, answers_pass, accepting }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.address)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Lays it to another port, for connections from now on.
+    pub(crate) fn lead_to(&self, port: u16) {
+        self.leads_to.store(port, Ordering::SeqCst);
     }
 
     /// Steps on it: requests go on, answers stay where they are.

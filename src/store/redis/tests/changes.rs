@@ -117,3 +117,51 @@ async fn a_claim_counts_when_the_replicas_have_it() {
     replica.resume();
     until_it_grants(&store, "b", 3).await;
 }
+
+#[tokio::test]
+async fn what_was_settled_a_moment_ago_is_told_to_a_server_that_lost_it() {
+    let mut server = RedisServer::start();
+    let (owner, other) = (open(&server, 1).await, open(&server, 2).await);
+    let offers = [1, 2, 3].map(|n| ask(&owner, &format!("k{n}"), n, LEASE));
+    for offer in &offers {
+        grant(&owner, offer).await;
+    }
+    let [completed, unknown, forgotten] = &offers;
+    owner.settle(completed.id(), completed.token, done()).await.unwrap().unwrap();
+    let doubt = Settlement::Doubt(crate::model::outcome::DoubtReason::ConnectionLost);
+    owner.settle(unknown.id(), unknown.token, doubt).await.unwrap().unwrap();
+    owner.settle(forgotten.id(), forgotten.token, done()).await.unwrap().unwrap();
+    owner.forget(forgotten.id(), forgotten.token).await.unwrap().unwrap();
+    server.kill();
+    server.start_again();
+    until_it_grants(&other, "new", 9).await;
+    let again = |n: u8| other.claim(ask(&other, &format!("k{n}"), 10 + n, LEASE));
+    assert!(matches!(again(1).await, Ok(Admission::Replay(_))));
+    assert!(matches!(again(2).await, Ok(Admission::Unknown(_))));
+    assert!(matches!(again(3).await, Ok(Admission::Granted(_))), "what was forgotten stays so");
+}
+
+/// Its replica had only heard of the claim.
+#[tokio::test]
+async fn an_outcome_is_told_to_a_server_that_knows_the_claim_alone() {
+    let mut server = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (owner, other) = (open(&server, 1).await, open(&server, 2).await);
+    let offers = [1, 2].map(|n| ask(&owner, &format!("k{n}"), n, Duration::from_secs(60)));
+    for offer in &offers {
+        grant(&owner, offer).await;
+    }
+    let [first, second] = &offers;
+    // A copy of the row as it was, which takes the place of the settled one.
+    server.command(&["COPY", &key(first.id()), "copy"]).done();
+    owner.settle(first.id(), first.token, done()).await.unwrap().unwrap();
+    owner.settle(second.id(), second.token, done()).await.unwrap().unwrap();
+    server.command(&["COPY", "copy", &key(first.id()), "REPLACE"]).done();
+    server.kill();
+    server.start_again();
+    for n in [1, 2] {
+        eventually("it is replayed", async || {
+            matches!(other.claim(ask(&other, &format!("k{n}"), 10 + n, LEASE)).await, Ok(Admission::Replay(_)))
+        })
+        .await;
+    }
+}
