@@ -35,6 +35,7 @@ mod redis_owners;
 mod redis_returns;
 mod redis_setups;
 mod redis_storm;
+mod redis_waits;
 mod redis_wires;
 mod reload;
 mod replay;
