@@ -122,7 +122,7 @@ impl Admin {
         match request.uri().path() {
             "/healthz" => text(StatusCode::OK, "alive\n"),
             "/readyz" => self.readiness().await,
-            "/metrics" => self.metrics(),
+            "/metrics" => self.metrics().await,
             _ => text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
         }
     }
@@ -157,10 +157,10 @@ impl Admin {
         found
     }
 
-    fn metrics(&self) -> Response<Full<Bytes>> {
+    async fn metrics(&self) -> Response<Full<Bytes>> {
         let counts = self.engine.store.counts();
         let capacity = &self.engine.capacity;
-        let ready = *self.health.borrow() == Health::Ready && !self.engine.stopping.draining.is_cancelled();
+        let ready = !self.engine.stopping.draining.is_cancelled() && self.fitness().await.is_ok();
         let levels = Levels {
             in_flight: capacity.in_flight.taken(),
             waiters: capacity.waiters.taken(),

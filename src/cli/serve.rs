@@ -170,7 +170,11 @@ impl Server {
         let mut late_findings = pin!(self.find_orphans_late());
         loop {
             tokio::select! {
-                orphans = &mut late_findings => return Err(orphans.into()),
+                orphans = &mut late_findings => {
+                    tracing::error!("{orphans}");
+                    self.stop().await?;
+                    return Err(orphans.into());
+                }
                 _ = signals.terminate.recv() => break,
                 _ = signals.interrupt.recv() => break,
                 _ = signals.hangup.recv() => self.reload(config).await,

@@ -218,7 +218,8 @@ impl Engine {
 
     fn waiter_ticket(&self, request: &Guarded, seat: &Seat) -> Option<Ticket> {
         let limits = &request.plan.limits;
-        if seat.others() > limits.waiters_per_record as u64 {
+        let owner = u64::from(seat.holder().is_some());
+        if seat.others().saturating_sub(owner) >= limits.waiters_per_record as u64 {
             return None;
         }
         self.capacity.waiters.try_take(1, limits.waiters as u64)
@@ -290,14 +291,16 @@ impl Engine {
     /// is not busy with.
     fn store_failed(&self, error: &StoreError, mut request: Box<Guarded>, candidate: &Candidate, seat: Seat) -> Answer {
         self.metrics.store_errors("claim");
-        tracing::error!(%error, route = %request.route.name, "the store did not decide a claim");
+        if let Some(unsaid) = self.complaints.next(self.clock.boottime().since_start()) {
+            tracing::error!(%error, route = %request.route.name, unsaid, "the store did not decide a claim");
+        }
         let may_bypass = match error {
             StoreError::Corrupt => return refused(Reason::RecordCorrupt),
             StoreError::Unavailable(_) | StoreError::Unclear(_) => {
                 request.route.policy.on_store_error == OnStoreError::Bypass
             }
             // It can be reached, and says no.
-            StoreError::HeldBack(_) | StoreError::Unreplicated(_) | StoreError::Full => false,
+            StoreError::HeldBack { .. } | StoreError::Unreplicated(_) | StoreError::Full => false,
         };
         let running = Running { since: self.store.now(), attempt: 0 };
         if may_bypass
@@ -307,7 +310,15 @@ impl Engine {
             let request = request.take_outbound(candidate);
             return Answer::Bypass(Box::new(Bypass { request, busy }));
         }
-        refused(Reason::StoreUnavailable)
+        let retry_in = match error {
+            StoreError::HeldBack { left, .. } => *left,
+            StoreError::Unavailable(_)
+            | StoreError::Unclear(_)
+            | StoreError::Unreplicated(_)
+            | StoreError::Full
+            | StoreError::Corrupt => None,
+        };
+        refused(Reason::StoreUnavailable { retry_in })
     }
 }
 

@@ -122,7 +122,10 @@ pub enum Reason {
     /// Nothing was sent.
     DestinationUnreachable,
     /// The store cannot be asked; nothing was sent.
-    StoreUnavailable,
+    StoreUnavailable {
+        /// When it will be there again, if anybody can say.
+        retry_in: Option<Duration>,
+    },
     /// A bound is reached; nothing was claimed.
     Overloaded,
     /// The proxy is stopping; nothing was sent.

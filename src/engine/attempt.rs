@@ -179,7 +179,7 @@ impl Attempt {
     async fn release(mut self: Box<Self>, claim: LateClaim, reason: ReleaseReason) {
         let told = match reason {
             ReleaseReason::Stopping => Reason::ShuttingDown,
-            ReleaseReason::ClaimStale => Reason::StoreUnavailable,
+            ReleaseReason::ClaimStale => Reason::StoreUnavailable { retry_in: None },
             ReleaseReason::Unreachable
             | ReleaseReason::NotSent
             | ReleaseReason::Status(_)

@@ -31,7 +31,7 @@ use crate::destination::Destination;
 use crate::entropy;
 use crate::model::record::BootId;
 use crate::store::{Store, StoreError, probe};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Complaints, Metrics};
 use answer::Answer;
 use capacity::Capacity;
 use request::Guarded;
@@ -52,6 +52,8 @@ pub struct Engine {
     pub capacity: Capacity,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What is said of a store that does not decide.
+    complaints: Arc<Complaints>,
     /// How the machine is stopped.
     pub stopping: Stopping,
     flights: Flights,
@@ -93,6 +95,7 @@ impl Engine {
             boot,
             capacity: Capacity::default(),
             metrics,
+            complaints: Arc::default(),
             stopping: Stopping::default(),
             flights,
             has_peers,

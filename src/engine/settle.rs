@@ -7,12 +7,15 @@ use super::claim::LateClaim;
 use super::waiter::Seat;
 use crate::model::outcome::ReleaseReason;
 use crate::model::record::{Refusal, Settlement};
-use crate::model::response::NotStored;
-use crate::store::{Settled, StoreError};
+use crate::model::response::{NotStored, StoredBody};
+use crate::store::{Health, Settled, StoreError};
 
 /// How long a caller is kept waiting for a write that does not come back: the
 /// answer is true whether or not it could be stored.
 pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a store that is well may leave a write of a whole answer open
+/// before the answer is written without its body: it may be too large for it.
+const TRIES_WITH_BODY: u32 = 3;
 /// Pauses between tries of a write that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -45,7 +48,12 @@ impl Engine {
                 tracing::error!(record = %claim.id, %error, "an outcome could not be stored; trying again");
                 let claim = LateClaim { id: claim.id, token: claim.token };
                 let (engine, seat) = (self.clone(), seat.take());
-                self.tasks.spawn(async move { engine.settle_until_known(claim, settlement, error, seat).await });
+                self.tasks.spawn(async move {
+                    let id = claim.id;
+                    if engine.settle_until_known(claim, settlement, error, seat).await {
+                        tracing::info!(record = %id, "the outcome is stored now");
+                    }
+                });
                 Written::NotYet
             }
         }
@@ -57,7 +65,11 @@ impl Engine {
     pub(super) fn release_unclear(&self, claim: LateClaim, error: StoreError) {
         let engine = self.clone();
         let settlement = Settlement::Release(ReleaseReason::NotSent);
-        self.tasks.spawn(async move { engine.settle_until_known(claim, settlement, error, None).await });
+        self.tasks.spawn(async move {
+            let id = claim.id;
+            engine.settle_until_known(claim, settlement, error, None).await;
+            tracing::debug!(record = %id, "a claim that was not to be used is given back");
+        });
     }
 
     async fn try_settle(
@@ -71,37 +83,52 @@ impl Engine {
         written.unwrap_or_else(|_| Err(StoreError::Unclear("no answer from the store in time".into())))
     }
 
+    /// Whether the store knows it now; otherwise the process stops.
     async fn settle_until_known(
         &self,
         claim: LateClaim,
         mut settlement: Settlement,
         mut error: StoreError,
         seat: Option<Seat>,
-    ) {
+    ) -> bool {
         let mut pause = FIRST_PAUSE;
+        let health = self.store.health();
+        let mut left_open = 0;
         loop {
-            if let (StoreError::Full, Settlement::Complete(response)) = (&error, &settlement) {
+            if matches!(error, StoreError::Unclear(_)) {
+                left_open += 1;
+            }
+            let is_refused = matches!(error, StoreError::Full) || left_open >= TRIES_WITH_BODY;
+            if let (true, Settlement::Complete(response)) = (is_refused, &settlement)
+                && matches!(response.body, StoredBody::Whole(_))
+            {
+                tracing::error!(record = %claim.id, %error, "the store does not take an answer; it is tried without its body");
                 settlement = Settlement::Complete(response.without_body(NotStored::StoreRefused));
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
                 () = self.stopping.over.cancelled() => {
                     self.settle_in_short(&claim, settlement).await;
-                    return;
+                    return false;
                 }
             }
+            // A write to a store that is down says nothing about the answer.
+            let was_well = *health.borrow() == Health::Ready;
             match self.try_settle(&claim, settlement.clone()).await {
                 Ok(_) => break,
                 Err(again) => {
                     self.metrics.store_errors("settle");
-                    error = again;
+                    error = match again {
+                        StoreError::Unclear(why) if !was_well => StoreError::Unavailable(why),
+                        again => again,
+                    };
                 }
             }
         }
-        tracing::info!(record = %claim.id, "the outcome is stored now");
         if let Some(seat) = seat {
             seat.settle();
         }
+        true
     }
 
     /// The last try before the process stops: a form without the body, before

@@ -199,10 +199,13 @@ impl Problem {
                 Code::DestinationUnreachable,
                 "The destination could not be reached. Nothing was sent; the same key may be used again.",
             ),
-            Reason::StoreUnavailable => Problem::new(
+            Reason::StoreUnavailable { retry_in } => Problem {
+                retry_after: Some(retry_in.map_or(1, |left| left.as_secs() + 1).clamp(1, 60)),
+                ..Problem::new(
                 Code::StoreUnavailable,
                 "The store of records cannot be used right now. Nothing was sent; retry with the same key.",
-            ),
+            )
+            },
             Reason::Overloaded => overloaded(),
             Reason::ShuttingDown => shutting_down(),
             Reason::RecordCorrupt => Problem::new(

@@ -476,6 +476,13 @@ impl Record {
         Some(self)
     }
 
+    /// The record as it is when nothing is remembered of it any more.
+    #[must_use]
+    pub fn that_is_over(self, now: Timestamp) -> Record {
+        let boundaries = Boundaries { expires_at: now, guarded_until: now };
+        Record { state: RecordState::Expired(Tombstone { boundaries }), ..self }
+    }
+
     /// The number of the last attempt.
     pub fn last_attempt(&self) -> u32 {
         self.attempts.last().map_or(0, |attempt| attempt.number)

@@ -167,8 +167,13 @@ pub enum StoreError {
     #[error("the store failed in the middle of a write: {0}")]
     Unclear(String),
     /// It can be reached and takes no new claims at present; nothing was applied.
-    #[error("the store takes no new claims at present: {0}")]
-    HeldBack(String),
+    #[error("the store takes no new claims at present: {why}")]
+    HeldBack {
+        /// Why, for an operator.
+        why: String,
+        /// For how long that will be so, if anybody can say.
+        left: Option<Duration>,
+    },
     /// Applied, but not on as many replicas as a claim must be. It does not
     /// count and has to be undone.
     #[error("a claim did not reach {0} replicas in time")]

@@ -13,6 +13,7 @@ use super::{Store, StoreError};
 use crate::model::admission::{Admission, Offer, UnknownCaps};
 use crate::model::fingerprint::{Presented, Recipe, RecipeId, RequestHead};
 use crate::model::key::{Identity, Lineage, Part, ScopeDigest};
+use crate::model::outcome::ReleaseReason;
 use crate::model::record::{AttemptToken, BootId, Keeping, RecordState, Settlement};
 use crate::model::response::{Fields, NotStored, StoredBody, StoredResponse};
 
@@ -44,7 +45,16 @@ pub enum Unfit {
 pub async fn probe(store: &dyn Store, boot: BootId, token: AttemptToken, attempt_id: u64) -> Result<(), Unfit> {
     let offer = offer(boot, token, attempt_id);
     let id = offer.id();
-    let Admission::Granted(_) = store.claim(offer).await? else { return Err(Unfit::Forgetful("claim")) };
+    match store.claim(offer).await {
+        Ok(Admission::Granted(_)) => {}
+        Ok(_) => return Err(Unfit::Forgetful("claim")),
+        Err(error) => {
+            // It may be there all the same. If it cannot be taken away now, time
+            // does it.
+            _ = store.settle(id, token, Settlement::Release(ReleaseReason::NotSent)).await;
+            return Err(error.into());
+        }
+    }
     let empty = StoredResponse {
         status: 204,
         headers: Fields::default(),

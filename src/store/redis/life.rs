@@ -35,13 +35,14 @@ impl RedisStore {
                 let term = Term::Until(moment.now.after(offer.lease));
                 match (admit(record, offer, term, self.state.unknown_for(offer), moment.now), held_until) {
                     ((_, Some(_)), Some(until)) => {
-                        let left = moment.now.until(until).as_secs() + 1;
-                        let why = format!("a server was changed or restarted and may have lost claims; for {left} s more their owners may put them back");
-                        Decision::Answer(Err(StoreError::HeldBack(why)))
+                        let left = moment.now.until(until);
+                        let why = "a server was changed or restarted and may have lost claims; their owners may put them back";
+                        Decision::Answer(Err(StoreError::HeldBack { why: why.into(), left: Some(left) }))
                     }
-                    ((_, Some(_)), None) if !self.state.looked.load(Ordering::Acquire) => Decision::Answer(Err(
-                        StoreError::HeldBack("nobody has looked yet which records there are".into()),
-                    )),
+                    ((_, Some(_)), None) if !self.state.looked.load(Ordering::Acquire) => {
+                        let why = "nobody has looked yet which records there are".into();
+                        Decision::Answer(Err(StoreError::HeldBack { why, left: None }))
+                    },
                     ((admission, Some(record)), None) => {
                         claims.ask(offer.token, moment.latest);
                         Decision::Write(record, Ok(admission))

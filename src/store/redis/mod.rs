@@ -153,7 +153,7 @@ impl From<Fault> for StoreError {
             Fault::Unclear(why) => StoreError::Unclear(why),
             Fault::Full => StoreError::Full,
             // It can be reached, and will not have it.
-            Fault::Refused(why) => StoreError::HeldBack(why),
+            Fault::Refused(why) => StoreError::HeldBack { why, left: None },
         }
     }
 }
@@ -162,7 +162,7 @@ impl Store for RedisStore {
     fn claim(&self, offer: Offer) -> StoreFuture<'_, Admission> {
         Box::pin(async move {
             if let Some(why) = self.state.unfit() {
-                return Err(StoreError::HeldBack(why.to_string()));
+                return Err(StoreError::HeldBack { why: why.to_string(), left: None });
             }
             let claimed = self.claim_now(&offer).await;
             if claimed.as_ref().is_ok_and(|admission| !matches!(admission, Admission::Saturated)) {

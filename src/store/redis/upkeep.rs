@@ -151,10 +151,11 @@ impl RedisStore {
     /// Writes a record as time has made it.
     async fn cut_down(&self, id: RecordId) {
         let as_time_made_it = |record: Option<Record>, moment: super::step::Moment<'_>| {
-            let standing = record.clone().and_then(|record| record.at(moment.now));
-            match standing {
-                Some(standing) if record.as_ref() != Some(&standing) => Decision::Write(standing, Ok(())),
-                Some(_) | None => Decision::Answer(Ok(())),
+            let Some(record) = record else { return Decision::Answer(Ok(())) };
+            match record.clone().at(moment.now) {
+                Some(standing) if standing == record => Decision::Answer(Ok(())),
+                Some(standing) => Decision::Write(standing, Ok(())),
+                None => Decision::Write(record.that_is_over(moment.now), Ok(())),
             }
         };
         if let Err(error) = self.step(id, None).run(as_time_made_it).await {

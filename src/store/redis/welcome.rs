@@ -27,6 +27,26 @@ use crate::model::time::Timestamp;
 
 /// The oldest server that has what is used here: `ZADD GT`.
 const OLDEST: (u32, u32, u32) = (6, 2, 0);
+/// What is done to keys, and what comes behind the key. The last one leaves
+/// nothing.
+const COMMANDS: &[(&str, &[&str])] = &[
+    ("TYPE", &[]),
+    ("GET", &[]),
+    ("SET", &["x", "PX", "1000"]),
+    ("PERSIST", &[]),
+    ("DEL", &[]),
+    ("HSET", &["x", "x"]),
+    ("HGET", &["x"]),
+    ("HMGET", &["x"]),
+    ("HGETALL", &[]),
+    ("HDEL", &["y"]),
+    ("PEXPIRE", &["1000"]),
+    ("DEL", &[]),
+    ("ZADD", &["GT", "1", "x"]),
+    ("ZRANGE", &["0", "-1"]),
+    ("ZREMRANGEBYSCORE", &["-inf", "+inf"]),
+    ("DEL", &[]),
+];
 /// How many claims are put back at a time.
 const AT_ONCE: usize = 64;
 /// How long the row of the self-test would stay if nobody took it away.
@@ -103,6 +123,7 @@ impl State {
     /// a settlement.
     async fn test_rights(&self, link: &Link, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
         let key = link.key_like(&self.keys.other(&format!("test:{}", self.boot)));
+        self.test_commands(&key, connection).await?;
         let always = (Timestamp::default(), Timestamp::from_millis(u64::MAX >> 12));
         let look = Put { now: self.told_time(), waits: true, ..Put::default() };
         let asked_at = self.clock.boottime();
@@ -143,6 +164,36 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Sends each command once that is ever used, on a key of no record. What is
+    /// not allowed inside a script is not named by the server.
+    async fn test_commands(&self, key: &[u8], connection: &mut MultiplexedConnection) -> Result<(), Fault> {
+        let mut commands = redis::pipe();
+        for (name, arguments) in COMMANDS {
+            commands.cmd(name).arg(key).arg(*arguments);
+        }
+        commands.cmd("TIME").cmd("SCAN").arg(0).arg("COUNT").arg(1);
+        // Nobody takes an empty message for news.
+        commands.cmd("PUBLISH").arg(&self.channel).arg("");
+        let count = commands.len();
+        let asked = timeout(self.plan.timeout, connection.send_packed_commands(&commands, 0, count)).await;
+        let Ok(Ok(replies)) = asked else {
+            return Err(Fault::Unavailable("it was lost while it was looked at".into()));
+        };
+        let missing = replies.iter().enumerate().find_map(|(at, reply)| match reply {
+            redis::Value::ServerError(error) if error.code() == "NOPERM" => Some((at, error.details())),
+            _ => None,
+        });
+        match missing {
+            Some((at, why)) if at + 1 == count => {
+                let why = why.unwrap_or_default();
+                tracing::warn!(why, "those who wait on other nodes are told a second late: this user may not publish");
+                Ok(())
+            }
+            Some((_, why)) => Err(Fault::Refused(format!("NOPERM {}", why.unwrap_or_default()))),
+            None => Ok(()),
+        }
     }
 
     /// Finds out whether this is the server that served before.

@@ -55,30 +55,38 @@ if now < tonumber(earliest) or now > tonumber(latest) then
   return { now, 'untimely', row }
 end
 
--- What was there goes first: after a write that needs no memory a script may
--- go on where there is none left, so whatever is known can still be settled.
-if row then
-  redis.call('DEL', key)
+-- First a write that needs no memory: behind one a script may go on where there
+-- is none left, so whatever is known can still be settled. What stands there is
+-- replaced in one command: if that is refused, it stands as it was.
+if kind == 'hash' then
+  redis.call('HDEL', key, 'due')
+elseif row then
+  redis.call('PERSIST', key)
 end
 local left = expires ~= '' and math.floor(tonumber(expires) - now)
-if not left or left > 0 then
-  if shape == 'closed' and due == '' then
-    if left then
-      redis.call('SET', key, next_row, 'PX', left)
-    else
-      redis.call('SET', key, next_row)
-    end
+if left and left <= 0 then
+  redis.call('DEL', key)
+elseif shape == 'closed' and due == '' then
+  if left then
+    redis.call('SET', key, next_row, 'PX', left)
   else
-    redis.call('HSET', key, 'row', next_row)
-    if due ~= '' then
-      redis.call('HSET', key, 'due', due)
-    end
-    if waited and news == '' then
-      redis.call('HSET', key, 'waited', '1')
-    end
-    if left then
-      redis.call('PEXPIRE', key, left)
-    end
+    redis.call('SET', key, next_row)
+  end
+else
+  if kind == 'string' then
+    redis.call('DEL', key)
+  end
+  redis.call('HSET', key, 'row', next_row)
+  if due ~= '' then
+    redis.call('HSET', key, 'due', due)
+  end
+  if waited and news ~= '' then
+    redis.call('HDEL', key, 'waited')
+  end
+  if left then
+    redis.call('PEXPIRE', key, left)
+  elseif row then
+    redis.call('PERSIST', key)
   end
 end
 if waited and news ~= '' then

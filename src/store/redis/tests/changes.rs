@@ -21,7 +21,7 @@ async fn a_server_that_lost_everything_gets_our_claims_back_before_anybody_may_c
         let new = other.claim(ask(&other, "new", 2, LEASE)).await;
         match &new {
             Ok(Admission::Granted(_)) => return true,
-            Err(StoreError::HeldBack(_)) => refused += 1,
+            Err(StoreError::HeldBack { .. }) => refused += 1,
             Err(StoreError::Unavailable(_) | StoreError::Unclear(_)) => {}
             other => panic!("{other:?}"),
         }
@@ -78,7 +78,7 @@ async fn a_node_that_starts_after_a_restart_holds_claims_back_too() {
     server.kill();
     server.start_again();
     let late = open(&server, 2).await;
-    assert!(matches!(late.claim(ask(&late, "k", 1, LEASE)).await, Err(StoreError::HeldBack(_))));
+    assert!(matches!(late.claim(ask(&late, "k", 1, LEASE)).await, Err(StoreError::HeldBack { .. })));
     until_it_grants(&late, "k", 2).await;
     // A first start on an empty server has nobody to wait for.
     let fresh = RedisServer::start();

@@ -150,3 +150,32 @@ async fn who_waits_on_another_node_is_told_and_nobody_else_hears_of_it() {
     assert_eq!(news.recv().await, Some(News::Settled(awaited.id())), "and nothing of the quiet one");
     assert!(own.try_recv().is_err(), "who tells needs not be told");
 }
+
+/// A server that lets a claim through and refuses its settlement keeps the
+/// claim: it is never taken away to make room for what does not come.
+#[tokio::test]
+async fn what_cannot_be_replaced_stands_as_it_was() {
+    let server = RedisServer::start();
+    server.command(&["ACL", "SETUSER", "proxy", "reset", "on", ">secret", "~*", "&*", "+@all"]);
+    let login = RedisUrl {
+        username: Some("proxy".into()),
+        password: Some(crate::plan::Secret::new("secret".into())),
+        ..url(&server.url())
+    };
+    let store = open_with(plan(RedisServers::One(login)), 1).await;
+    let [completed, released] = [1, 2].map(|n| ask(&store, &format!("k{n}"), n, HOUR));
+    grant(&store, &completed).await;
+    grant(&store, &released).await;
+    server.command(&["ACL", "SETUSER", "proxy", "-set"]);
+    let refused = store.settle(completed.id(), completed.token, done()).await;
+    assert!(matches!(refused, Err(StoreError::HeldBack { .. })), "{refused:?}");
+    let release = Settlement::Release(ReleaseReason::NotSent);
+    assert!(store.settle(released.id(), released.token, release).await.is_err());
+    for n in [1, 2] {
+        let seen = store.claim(ask(&store, &format!("k{n}"), 10 + n, HOUR)).await.unwrap();
+        assert!(matches!(seen, Admission::InFlight(_)), "{seen:?}");
+    }
+    assert_eq!(number(&server, &["PTTL", &key(completed.id())]), -1);
+    server.command(&["ACL", "SETUSER", "proxy", "+set"]);
+    store.settle(completed.id(), completed.token, done()).await.unwrap().unwrap();
+}
