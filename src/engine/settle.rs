@@ -13,8 +13,8 @@ use crate::store::{Health, Settled, StoreError};
 /// How long a caller is kept waiting for a write that does not come back: the
 /// answer is true whether or not it could be stored.
 pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a store that is well may leave a write of a whole answer open
-/// before the answer is written without its body: it may be too large for it.
+/// How often a store that is well may leave a write of a whole answer open, or
+/// refuse it, before the answer is written without its body: it may be too large for it.
 const TRIES_WITH_BODY: u32 = 3;
 /// Pauses between tries of a write that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -95,7 +95,7 @@ impl Engine {
         let health = self.store.health();
         let mut left_open = 0;
         loop {
-            if matches!(error, StoreError::Unclear(_)) {
+            if matches!(error, StoreError::Unclear(_) | StoreError::HeldBack { .. }) {
                 left_open += 1;
             }
             let is_refused = matches!(error, StoreError::Full) || left_open >= TRIES_WITH_BODY;

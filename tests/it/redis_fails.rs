@@ -301,3 +301,19 @@ async fn a_full_redis_is_no_reason_to_go_unguarded() {
     assert!(!fleet[1].is_ready().await, "it is not ready: it can take no claim");
     assert_eq!(destination.executions(), 1);
 }
+
+#[tokio::test]
+async fn an_answer_that_redis_does_not_take_is_kept_without_its_body() {
+    let destination = Destination::that(|_| reply(201).body(vec![b'x'; 3 << 20]).into()).await;
+    let (redis, fleet) = two(&destination).await;
+    // It ends the connection of whoever sends more.
+    redis.command(&["CONFIG", "SET", "proto-max-bulk-len", "1mb"]).done();
+    let first = fleet[0].send(&pay("k")).await;
+    assert_eq!((first.status, first.body.len()), (201, 3 << 20), "it is true, stored or not");
+    eventually("the others are told that it is not stored", async || {
+        fleet[1].send(&pay("k")).await.code() == "response-not-stored"
+    })
+    .await;
+    fleet[0].logs("without its body").await;
+    assert_eq!(destination.executions(), 1);
+}
