@@ -142,6 +142,7 @@ impl Server {
                 true
             }
         };
+        announce(&*store, &plan).await;
         let engine = Engine::new(store, Arc::new(Pools::default()), clock, boot, Arc::new(Metrics::new()));
         let ingress = Ingress {
             engine: engine.clone(),
@@ -208,6 +209,7 @@ impl Server {
         };
         match self.load_again(file).await {
             Ok(plan) => {
+                announce(&*self.ingress.engine.store, &plan).await;
                 self.ingress.plan.store(Arc::new(plan));
                 tracing::info!("the changed configuration is in force");
             }
@@ -264,6 +266,14 @@ impl Server {
         engine.store.close().await.context("the store did not close cleanly")?;
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+/// Tells the other nodes what this one makes from now on.
+async fn announce(store: &dyn Store, plan: &Plan) {
+    let lineages = plan.router.routes().iter().map(|route| route.lineage()).collect();
+    if let Err(error) = store.announce(lineages).await {
+        tracing::debug!(%error, "the other nodes are told later which routes this one has");
     }
 }
 

@@ -15,7 +15,7 @@ use super::{Client, Engine};
 use crate::entropy;
 use crate::model::admission::{Admission, Offer, Running, UnknownCaps};
 use crate::model::key::RecordId;
-use crate::model::outcome::DoubtReason;
+use crate::model::outcome::{DoubtReason, ReleaseReason};
 use crate::model::record::{AttemptToken, Completion, Settlement, StateName};
 use crate::model::response::StoredBody;
 use crate::model::time::Timestamp;
@@ -38,7 +38,7 @@ impl Engine {
             Err(error) => {
                 let present = request.present.clone();
                 let seat = self.sit(&request, &present);
-                return client.tell(self.store_failed(&error, request, &present, seat));
+                return client.tell(self.store_failed(&error, request, &present, seat, false));
             }
         };
         let id = candidate.identity.record_id();
@@ -65,7 +65,8 @@ impl Engine {
                     if succeeding {
                         seat.settle();
                     }
-                    return client.tell(self.store_failed(&error, request, &candidate, seat));
+                    let has_waited = waited_for.is_some();
+                    return client.tell(self.store_failed(&error, request, &candidate, seat, has_waited));
                 }
             };
             // A waiter is on its way to nowhere: it does not count as in flight.
@@ -110,16 +111,43 @@ impl Engine {
     }
 
     /// The record this request belongs to: that of an earlier identity of its
-    /// route, if one lives, or its present one.
+    /// route, if one lives, or its present one. As long as another node makes
+    /// records under an earlier identity, so does this one: the two have to meet
+    /// on one record.
     async fn candidate(&self, request: &Guarded) -> Result<Candidate, StoreError> {
         for former in &request.former {
-            let read = timeout(STORE_TIMEOUT, self.store.read(former.identity.record_id())).await;
-            let record = read.unwrap_or_else(|_| Err(StoreError::Unavailable("no answer in time".into())))?;
-            if record.is_some_and(|record| record.state.name() != StateName::Released) {
+            if self.is_taken(former).await? {
                 return Ok(former.clone());
             }
         }
-        Ok(request.present.clone())
+        let elder = request.former.iter().find(|former| self.store.is_made_elsewhere(former.lineage));
+        match elder {
+            Some(elder) if !self.is_taken(&request.present).await? => Ok(elder.clone()),
+            Some(_) | None => Ok(request.present.clone()),
+        }
+    }
+
+    /// Whether there is a record that a new attempt may not simply take.
+    async fn is_taken(&self, candidate: &Candidate) -> Result<bool, StoreError> {
+        let read = timeout(STORE_TIMEOUT, self.store.read(candidate.identity.record_id())).await;
+        let record = read.unwrap_or_else(|_| Err(StoreError::Unavailable("no answer in time".into())))?;
+        Ok(record.is_some_and(|record| record.state.name() != StateName::Released))
+    }
+
+    /// Whether the request has a record under another identity of its route as
+    /// well. Nodes that take a renamed route up one after the other may disagree
+    /// for a moment on which one counts; whoever is granted one looks at the
+    /// others before it sends.
+    async fn is_taken_otherwise(&self, request: &Guarded, candidate: &Candidate) -> Result<bool, StoreError> {
+        if !self.has_peers || request.former.is_empty() {
+            return Ok(false);
+        }
+        for other in request.former.iter().chain([&request.present]) {
+            if other.identity != candidate.identity && self.is_taken(other).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Asks for the claim: the attempt of this node that holds the record, if
@@ -155,6 +183,19 @@ impl Engine {
             Ok(Admission::Granted(grant)) => {
                 let lease = request.route.policy.lease;
                 let claim = Claim::new(self, id, token, grant.attempt, grant.over_doubt, lease, asked_at);
+                match self.is_taken_otherwise(request, candidate).await {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        let release = Settlement::Release(ReleaseReason::NotSent);
+                        self.settle(&claim.settle(), release, &mut None).await;
+                        let running = Running { since: self.store.now(), attempt: grant.attempt };
+                        return Asked::Told(still_running(running, (id, StateName::InFlight), running.since));
+                    }
+                    Err(error) => {
+                        self.release_unclear(claim.settle(), error.clone());
+                        return Asked::Failed(error);
+                    }
+                }
                 let running = Running { since: self.store.now(), attempt: grant.attempt };
                 if seat.begin(running) {
                     if waited_for.is_some_and(|before| before.attempt < grant.attempt) && !grant.over_doubt {
@@ -287,9 +328,17 @@ impl Engine {
     }
 
     /// What a caller is told when the store cannot be asked. `bypass` is only
-    /// for a key that has no record as far as anybody knows, and that this node
-    /// is not busy with.
-    fn store_failed(&self, error: &StoreError, mut request: Box<Guarded>, candidate: &Candidate, seat: Seat) -> Answer {
+    /// for a key that has no record as far as anybody knows, that this node is
+    /// not busy with, and that this request has not waited for: another one was
+    /// there before it.
+    fn store_failed(
+        &self,
+        error: &StoreError,
+        mut request: Box<Guarded>,
+        candidate: &Candidate,
+        seat: Seat,
+        has_waited: bool,
+    ) -> Answer {
         self.metrics.store_errors("claim");
         if let Some(unsaid) = self.complaints.next(self.clock.boottime().since_start()) {
             tracing::error!(%error, route = %request.route.name, unsaid, "the store did not decide a claim");
@@ -304,6 +353,7 @@ impl Engine {
         };
         let running = Running { since: self.store.now(), attempt: 0 };
         if may_bypass
+            && !has_waited
             && !self.store.may_hold(candidate.identity.record_id())
             && let Some(busy) = seat.begin_alone(running)
         {

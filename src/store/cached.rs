@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use super::{Counts, Health, LineageUse, News, Settled, Store, StoreFuture};
 use crate::model::admission::{Admission, Offer};
 use crate::model::fingerprint::Fingerprint;
-use crate::model::key::{Identity, RecordId};
+use crate::model::key::{Identity, Lineage, RecordId};
 use crate::model::record::{AttemptToken, Completion, Record, Refusal, Settlement};
 use crate::model::time::Timestamp;
 
@@ -130,6 +130,14 @@ impl Store for CachedStore {
 
     fn news(&self) -> Option<mpsc::Receiver<News>> {
         self.store.news()
+    }
+
+    fn announce(&self, lineages: Vec<Lineage>) -> StoreFuture<'_, ()> {
+        self.store.announce(lineages)
+    }
+
+    fn is_made_elsewhere(&self, lineage: Lineage) -> bool {
+        self.store.is_made_elsewhere(lineage)
     }
 
     fn now(&self) -> Timestamp {

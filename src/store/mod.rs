@@ -83,6 +83,17 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Tells the other nodes of which lineages this one makes records from now
+    /// on.
+    fn announce(&self, _lineages: Vec<Lineage>) -> StoreFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Whether another node makes records of that lineage, as far as is known.
+    fn is_made_elsewhere(&self, _lineage: Lineage) -> bool {
+        false
+    }
+
     /// What the store counts, cheaply.
     fn counts(&self) -> Counts;
 

@@ -32,6 +32,7 @@ mod redis_fails;
 mod redis_life;
 mod redis_nodes;
 mod redis_owners;
+mod redis_renames;
 mod redis_returns;
 mod redis_setups;
 mod redis_storm;

@@ -48,7 +48,7 @@ use self::step::Decision;
 use super::{Counts, Health, LineageUse, News, Settled, Store, StoreError, StoreFuture};
 use crate::clock::Clock;
 use crate::model::admission::{Admission, Offer};
-use crate::model::key::RecordId;
+use crate::model::key::{Lineage, RecordId};
 use crate::model::record::{AttemptToken, BootId, Event, Record, Refusal, Settlement};
 use crate::model::time::Timestamp;
 use crate::plan::RedisPlan;
@@ -202,6 +202,17 @@ impl Store for RedisStore {
             };
             self.step(id, None).run(read).await?.answer
         })
+    }
+
+    fn announce(&self, lineages: Vec<Lineage>) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            self.state.announced.store(Arc::new(lineages));
+            Ok(self.sign_in(self.now()).await?)
+        })
+    }
+
+    fn is_made_elsewhere(&self, lineage: Lineage) -> bool {
+        self.state.elsewhere.load().contains(&lineage)
     }
 
     /// The time of a server; before any was heard, this machine's.

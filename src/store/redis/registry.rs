@@ -2,16 +2,16 @@
 //! nodes there are, and until when records of which lineage may live.
 //!
 //! ```text
-//! <prefix>:1:nodes     hash        run → format it writes, when it was last seen (ms)
+//! <prefix>:1:nodes     hash        run → format it writes, when it was last seen (ms), lineages it makes
 //! <prefix>:1:lineages  sorted set  "<lineage> <route>" → until when its records may live (ms)
 //! ```
 //!
 //! Both are kept beside the path of a request. A lineage is written with some
 //! time to spare, so that it costs a command a minute and not one a record.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::Value;
@@ -128,25 +128,30 @@ impl RedisStore {
         Ok(uses.into_values().collect())
     }
 
-    /// Says that this node runs, and looks who else does.
+    /// Says that this node runs and what it makes, and looks who else does.
     pub(super) async fn sign_in(&self, now: Timestamp) -> Result<(), Fault> {
         let key = self.state.keys.other(NODES);
-        let mut sign = redis::cmd("HSET");
-        sign.arg(&key).arg(self.state.boot.to_string()).arg(format!("{FORMAT} {}", now.as_millis()));
-        self.on(&key, &sign).await?;
+        let (me, mut entry) = (self.state.boot.to_string(), format!("{FORMAT} {}", now.as_millis()));
+        for lineage in self.state.announced.load().iter() {
+            entry.push_str(&format!(" {lineage}"));
+        }
+        self.on(&key, redis::cmd("HSET").arg(&key).arg(&me).arg(entry)).await?;
         let nodes = texts(self.on(&key, redis::cmd("HGETALL").arg(&key)).await?);
-        for [node, entry] in nodes.as_chunks::<2>().0 {
-            let mut words = entry.split(' ').map(|word| word.parse::<u64>().ok());
-            let (format, seen) = (words.next().flatten(), words.next().flatten());
-            let is_gone = seen.is_none_or(|seen| Timestamp::from_millis(seen).after(NODE_GONE) < now);
-            match format {
-                _ if is_gone => drop(self.on(&key, redis::cmd("HDEL").arg(&key).arg(node)).await?),
-                Some(format) if format > u64::from(FORMAT) => {
-                    tracing::warn!(node, format, "another node writes rows of a newer format; update this one");
-                }
-                Some(_) | None => {}
+        let mut elsewhere = HashSet::new();
+        for [node, entry] in nodes.as_chunks::<2>().0.iter().filter(|[node, _]| *node != me) {
+            let mut words = entry.split(' ');
+            let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+            let (format, seen) = (number(), number());
+            if seen.is_none_or(|seen| Timestamp::from_millis(seen).after(NODE_GONE) < now) {
+                self.on(&key, redis::cmd("HDEL").arg(&key).arg(node)).await?;
+                continue;
+            }
+            elsewhere.extend(words.filter_map(|word| Lineage::from_hex(word.as_bytes())));
+            if format.is_some_and(|format| format > u64::from(FORMAT)) {
+                tracing::warn!(node, format, "another node writes rows of a newer format; update this one");
             }
         }
+        self.state.elsewhere.store(Arc::new(elsewhere));
         Ok(())
     }
 

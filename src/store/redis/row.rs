@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! <prefix>:1:<record id>   the record
-//!     hash    row = stored form (model::codec)      in flight or unknown, or to be cut down at `due`
+//!     hash    row = stored form (model::codec)      in flight, unknown, released, or to be cut down at `due`
 //!             due, waited
-//!     string  stored form                           completed, released, expired
+//!     string  stored form                           completed, expired
 //! ```
 //!
 //! The number is the version of this layout: another one has other keys and is
@@ -14,7 +14,7 @@
 
 use crate::model::codec;
 use crate::model::key::RecordId;
-use crate::model::record::Record;
+use crate::model::record::{Record, StateName};
 use crate::model::time::Timestamp;
 
 /// The version of the layout.
@@ -72,12 +72,11 @@ impl Row {
     /// The row of `record`.
     pub(super) fn of(record: &Record) -> Self {
         let expires = record.state.lives_until();
-        Self {
-            bytes: codec::encode(record),
-            shape: if record.state.is_open() { "open" } else { "closed" },
-            due: record.state.due().filter(|due| Some(*due) != expires),
-            expires,
-        }
+        let (shape, due) = match record.state.name() {
+            StateName::InFlight | StateName::Unknown | StateName::Released => ("open", None),
+            StateName::Completed | StateName::Expired => ("closed", record.state.due()),
+        };
+        Self { bytes: codec::encode(record), shape, due: due.filter(|due| Some(*due) != expires), expires }
     }
 }
 

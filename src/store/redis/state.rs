@@ -1,13 +1,13 @@
 //! What a node knows besides what the servers know: its claims, the counts,
 //! and from when on which server is trusted with new claims.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
@@ -19,7 +19,7 @@ use super::row::Keys;
 use super::servers::{Link, Script};
 use crate::clock::{Boottime, Clock};
 use crate::model::admission::{Offer, UnknownCount};
-use crate::model::key::RecordId;
+use crate::model::key::{Lineage, RecordId};
 use crate::model::record::{BootId, Record};
 use crate::model::time::Timestamp;
 use crate::plan::RedisPlan;
@@ -50,6 +50,10 @@ pub(super) struct State {
     /// Since when (in its own time) a server is another one than before.
     changed: Mutex<HashMap<String, Timestamp>>,
     census: Mutex<Census>,
+    /// The lineages of which this node makes records, and those of which the
+    /// others do.
+    pub(super) announced: ArcSwap<Vec<Lineage>>,
+    pub(super) elsewhere: ArcSwap<HashSet<Lineage>>,
     /// Whether somebody has looked which records live: before that nobody
     /// knows whether the routes find theirs, and nothing is granted.
     pub(super) looked: AtomicBool,
@@ -88,6 +92,8 @@ impl State {
             remembered: Remembered::default(),
             changed: Mutex::default(),
             census: Mutex::default(),
+            announced: ArcSwap::default(),
+            elsewhere: ArcSwap::default(),
             looked: AtomicBool::new(false),
             at_fault: Mutex::default(),
             unfit: ArcSwapOption::empty(),

@@ -142,6 +142,7 @@ impl RedisStore {
             let Ok(record) = row::read(*id, bytes) else { continue };
             match record.clone().at(now) {
                 Some(standing) if standing.state.is_open() => census.change(None, Some(&standing)),
+                Some(standing) if standing == record => {}
                 Some(_) | None => self.cut_down(*id).await,
             }
         }

@@ -17,9 +17,9 @@
 -- Returns the time (ms), 'written' | 'found' | 'untimely' | 'foreign', and the
 -- row that was found, if there is one.
 --
--- A row that somebody still has to do something about is a hash: an open one
--- waits for its truth, one with a due date for being cut down. A row that ends
--- by itself is a string. So SCAN finds the former by their type.
+-- A row that something may still come of is a hash: an open one waits for its
+-- truth or its next attempt, one with a due date for being cut down. A row that
+-- ends by itself is a string. So SCAN finds the former by their type.
 
 local key = KEYS[1]
 local expected, next_row, shape, due, expires, earliest, latest, waits, channel, news, now = unpack(ARGV)
@@ -57,7 +57,9 @@ end
 
 -- First a write that needs no memory: behind one a script may go on where there
 -- is none left, so whatever is known can still be settled. What stands there is
--- replaced in one command: if that is refused, it stands as it was.
+-- replaced in one command: if that is refused, it stands as it was. And it never
+-- goes in between: a slot that is moving to another server has no place for a
+-- key that is made anew.
 if kind == 'hash' then
   redis.call('HDEL', key, 'due')
 elseif row then
@@ -74,6 +76,7 @@ elseif shape == 'closed' and due == '' then
   end
 else
   if kind == 'string' then
+    -- Its time is over, or it is an answer that is being cut down.
     redis.call('DEL', key)
   end
   redis.call('HSET', key, 'row', next_row)

@@ -165,3 +165,37 @@ async fn an_outcome_is_told_to_a_server_that_knows_the_claim_alone() {
         .await;
     }
 }
+
+/// Between the two steps of a resharding the keys of a slot are here, and none
+/// can be made here.
+#[tokio::test]
+async fn nothing_is_lost_while_a_slot_moves() {
+    let cluster = RedisCluster::start();
+    let store = open_with(plan(RedisServers::Cluster(url(&cluster.url()))), 1).await;
+    let lease = Duration::from_secs(60);
+    let ends = [
+        (done(), "completed"),
+        (Settlement::Doubt(crate::model::outcome::DoubtReason::TimedOut), "unknown"),
+        (Settlement::Release(crate::model::outcome::ReleaseReason::NotSent), "released"),
+    ];
+    for (n, (settlement, state)) in (1..).zip(ends) {
+        let offer = ask(&store, state, n, lease);
+        grant(&store, &offer).await;
+        let row = key(offer.id());
+        let Reply::Int(slot) = cluster.nodes()[0].command(&["CLUSTER", "KEYSLOT", &row]) else { panic!("a slot") };
+        let holds = |index: &usize| matches!(cluster.nodes()[*index].command(&["EXISTS", &row]), Reply::Int(1));
+        let from = (0..3).find(holds).expect("one of them has it");
+        let (to, slot) = ((from + 1) % 3, slot.to_string());
+        cluster.nodes()[to].command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &cluster.id(from)]);
+        cluster.nodes()[from].command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &cluster.id(to)]);
+        store.confirm(offer.id(), offer.token, lease).await.unwrap().unwrap();
+        let settled = store.settle(offer.id(), offer.token, settlement).await.unwrap().unwrap();
+        assert_eq!(settled.state.as_str(), state);
+        let again = store.claim(ask(&store, state, 10 + n, lease)).await.unwrap();
+        match state {
+            "completed" => assert!(matches!(again, Admission::Replay(_)), "{again:?}"),
+            "unknown" => assert!(matches!(again, Admission::Unknown(_)), "{again:?}"),
+            _ => assert!(matches!(again, Admission::Granted(ref grant) if grant.attempt == 2), "{again:?}"),
+        }
+    }
+}
