@@ -18,18 +18,18 @@ async fn nodes_with_the_old_and_the_new_name_execute_a_key_once() {
     let old = Proxy::with(on(&redis, OLD), &destination).await;
     let new = Proxy::with(on(&redis, NEW), &destination).await;
     for (n, nodes) in [[&new, &old], [&old, &new]].into_iter().enumerate() {
-        let request = pay(&format!("one after the other {n}"));
+        let request = pay(&format!("in-turn-{n}"));
         let first = nodes[0].send(&request).await;
         first.is_executed(201);
         nodes[1].send(&request).await.replays(&first);
     }
     for n in 0..5 {
-        let request = pay(&format!("at once {n}"));
+        let request = pay(&format!("at-once-{n}"));
         let pending = [&old, &new].map(|node| node.begin(&request));
         for pending in pending {
             assert_eq!(pending.answer().await.status, 201);
         }
-        assert_eq!(destination.executions_of(&format!("at once {n}")), 1);
+        assert_eq!(destination.executions_of(&format!("at-once-{n}")), 1);
     }
     assert_eq!(destination.executions(), 7);
 }
@@ -48,9 +48,9 @@ async fn once_all_nodes_have_the_new_name_both_kinds_of_records_count() {
     first.start_again().await;
     first.send(&pay("before")).await.replays(&before);
     for n in 0..20 {
-        let after = first.send(&pay(&format!("after {n}"))).await;
+        let after = first.send(&pay(&format!("after-{n}"))).await;
         after.is_executed(201);
-        second.send(&pay(&format!("after {n}"))).await.replays(&after);
+        second.send(&pay(&format!("after-{n}"))).await.replays(&after);
     }
     assert_eq!(destination.executions(), 21);
 }
