@@ -110,46 +110,6 @@ impl Engine {
         (known.state.name() != StateName::Released).then(|| in_flight.take(1))
     }
 
-    /// The record this request belongs to: that of an earlier identity of its
-    /// route, if one lives, or its present one. As long as another node makes
-    /// records under an earlier identity, so does this one: the two have to meet
-    /// on one record.
-    async fn candidate(&self, request: &Guarded) -> Result<Candidate, StoreError> {
-        for former in &request.former {
-            if self.is_taken(former).await? {
-                return Ok(former.clone());
-            }
-        }
-        let elder = request.former.iter().find(|former| self.store.is_made_elsewhere(former.lineage));
-        match elder {
-            Some(elder) if !self.is_taken(&request.present).await? => Ok(elder.clone()),
-            Some(_) | None => Ok(request.present.clone()),
-        }
-    }
-
-    /// Whether there is a record that a new attempt may not simply take.
-    async fn is_taken(&self, candidate: &Candidate) -> Result<bool, StoreError> {
-        let read = timeout(STORE_TIMEOUT, self.store.read(candidate.identity.record_id())).await;
-        let record = read.unwrap_or_else(|_| Err(StoreError::Unavailable("no answer in time".into())))?;
-        Ok(record.is_some_and(|record| record.state.name() != StateName::Released))
-    }
-
-    /// Whether the request has a record under another identity of its route as
-    /// well. Nodes that take a renamed route up one after the other may disagree
-    /// for a moment on which one counts; whoever is granted one looks at the
-    /// others before it sends.
-    async fn is_taken_otherwise(&self, request: &Guarded, candidate: &Candidate) -> Result<bool, StoreError> {
-        if !self.has_peers || request.former.is_empty() {
-            return Ok(false);
-        }
-        for other in request.former.iter().chain([&request.present]) {
-            if other.identity != candidate.identity && self.is_taken(other).await? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Asks for the claim: the attempt of this node that holds the record, if
     /// one does, and else the store.
     async fn ask(
@@ -183,32 +143,7 @@ impl Engine {
             Ok(Admission::Granted(grant)) => {
                 let lease = request.route.policy.lease;
                 let claim = Claim::new(self, id, token, grant.attempt, grant.over_doubt, lease, asked_at);
-                match self.is_taken_otherwise(request, candidate).await {
-                    Ok(false) => {}
-                    Ok(true) => {
-                        let release = Settlement::Release(ReleaseReason::NotSent);
-                        self.settle(&claim.settle(), release, &mut None).await;
-                        let running = Running { since: self.store.now(), attempt: grant.attempt };
-                        return Asked::Told(still_running(running, (id, StateName::InFlight), running.since));
-                    }
-                    Err(error) => {
-                        self.release_unclear(claim.settle(), error.clone());
-                        return Asked::Failed(error);
-                    }
-                }
-                let running = Running { since: self.store.now(), attempt: grant.attempt };
-                if seat.begin(running) {
-                    if waited_for.is_some_and(|before| before.attempt < grant.attempt) && !grant.over_doubt {
-                        seat.follow();
-                    }
-                    return Asked::Granted(claim);
-                }
-                // The store was emptied between two claims of this node. The
-                // second is not used, and says so in the only way that lets
-                // nobody else in while the first one runs.
-                let doubt = Settlement::Doubt(DoubtReason::Abandoned);
-                self.settle(&claim.settle(), doubt, &mut None).await;
-                Asked::Running(running)
+                self.take_up(claim, request, candidate, seat, waited_for).await
             }
             Ok(Admission::InFlight(running)) => Asked::Running(running),
             Ok(Admission::Replay(completion)) => Asked::Told(self.replay(&completion, id)),
@@ -234,6 +169,42 @@ impl Engine {
                 Asked::Failed(error)
             }
         }
+    }
+
+    /// Takes a granted claim up, unless something else speaks against it.
+    async fn take_up(
+        &self,
+        claim: Claim,
+        request: &Guarded,
+        candidate: &Candidate,
+        seat: &mut Seat,
+        waited_for: Option<Running>,
+    ) -> Asked {
+        let running = Running { since: self.store.now(), attempt: claim.attempt };
+        match self.is_taken_otherwise(request, candidate).await {
+            Ok(false) => {}
+            Ok(true) => {
+                let claim = claim.settle();
+                let about = (claim.id, StateName::InFlight);
+                self.settle(&claim, Settlement::Release(ReleaseReason::NotSent), &mut None).await;
+                return Asked::Told(still_running(running, about, running.since));
+            }
+            Err(error) => {
+                self.release_unclear(claim.settle(), error.clone());
+                return Asked::Failed(error);
+            }
+        }
+        if !seat.begin(running) {
+            // The store was emptied between two claims of this node. The second
+            // is not used, and says so in the only way that lets nobody else in
+            // while the first one runs.
+            self.settle(&claim.settle(), Settlement::Doubt(DoubtReason::Abandoned), &mut None).await;
+            return Asked::Running(running);
+        }
+        if waited_for.is_some_and(|before| before.attempt < claim.attempt) && !claim.over_doubt {
+            seat.follow();
+        }
+        Asked::Granted(claim)
     }
 
     fn offer(&self, request: &Guarded, candidate: &Candidate, token: AttemptToken, attempt_id: u64) -> Offer {

@@ -1,7 +1,7 @@
 //! The idempotency machine.
 //!
 //! [`Engine::admit`](admit) tells the story of one guarded request; the other
-//! files are its chapters: [`attempt`] sends once, [`heartbeat`] keeps its
+//! files are its chapters: [`candidate`] says which record is meant, [`attempt`] sends once, [`heartbeat`] keeps its
 //! claim believed, [`receive`] reads the answer, [`settle`] writes what was learned, [`waiter`] is where duplicates
 //! wait, [`relay`] is the response on its way through.
 //!
@@ -11,6 +11,7 @@
 mod admit;
 pub mod answer;
 mod attempt;
+mod candidate;
 pub mod capacity;
 mod claim;
 mod heartbeat;
