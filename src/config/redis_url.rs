@@ -15,6 +15,7 @@ const SENTINEL_PORT: u16 = 26379;
 
 const SCHEME: &str = "it begins with `redis://`, or with `rediss://` for TLS";
 const ASCII: &str = "it consists of visible ASCII; anything else is written percent-encoded, as in `%20`";
+const EDGE: &str = "it begins or ends with a blank; take that away";
 const QUERY: &str =
     "it has no query and no fragment; in a user or password, `?` is written `%3F` and `#` is written `%23`";
 const SLASH: &str = "in a user or password, `/` is written `%2F`";
@@ -40,6 +41,9 @@ pub(super) fn server(text: &str) -> Result<RedisUrl, &'static str> {
 /// # Errors
 /// What to write instead, without a word of what was written.
 pub(super) fn sentinel(text: &str) -> Result<RedisUrl, &'static str> {
+    if text.trim() != text {
+        return Err(EDGE);
+    }
     if !text.is_empty() && !text.contains(['/', '@', '?', '#', '%']) {
         let (host, port) = host_and_port(text, SENTINEL_PORT)?;
         return Ok(RedisUrl { tls: false, host, port, username: None, password: None, database: 0 });
@@ -50,6 +54,9 @@ pub(super) fn sentinel(text: &str) -> Result<RedisUrl, &'static str> {
 }
 
 fn parse(text: &str, default_port: u16) -> Result<RedisUrl, &'static str> {
+    if text.trim() != text {
+        return Err(EDGE);
+    }
     if !text.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(ASCII);
     }
@@ -197,9 +204,14 @@ mod tests {
         ] {
             assert_eq!(sentinel(text), Ok(expected), "{text}");
         }
-        for (text, says) in
-            [("redis://s:1/0", NO_DATABASE), ("", SCHEME), ("s:1/0", SCHEME), ("s:0", PORT), ("a b", HOST)]
-        {
+        for (text, says) in [
+            ("redis://s:1/0", NO_DATABASE),
+            ("", SCHEME),
+            ("s:1/0", SCHEME),
+            ("s:0", PORT),
+            ("a b", HOST),
+            ("a ", EDGE),
+        ] {
             assert_eq!(sentinel(text), Err(says), "{text}");
         }
     }
@@ -246,6 +258,9 @@ mod tests {
             ("redis://:%ff@cache", ESCAPE),
             ("redis://:pé@cache", ASCII),
             ("redis://:p q@cache", ASCII),
+            ("redis://cache ", EDGE),
+            (" redis://cache", EDGE),
+            ("redis://:secret@cache\n", EDGE),
         ] {
             assert_eq!(server(text).map_err(|says| says.to_owned()), Err(says.to_owned()), "{text}");
         }

@@ -189,6 +189,10 @@ impl Walk<'_> {
             Err(refusal) => refusal,
         };
         let message = match refusal {
+            // These quote nothing: a login is never theirs to show.
+            Some(refusal) if from_environment && is_redis(kind) => {
+                format!("what `{shown}` stands for: {refusal}")
+            }
             // What the reader has to say may quote what the variable holds.
             _ if from_environment => format!("what `{shown}` stands for is not {}", kind.expected()),
             None => format!("`{shown}` is not {}", kind.expected()),
@@ -238,6 +242,10 @@ pub(super) fn is_typed(text: &str) -> bool {
         || matches!(text, "" | "~" | "null" | "Null" | "NULL" | "true" | "True" | "TRUE" | "false" | "False" | "FALSE")
 }
 
+fn is_redis(kind: &Kind) -> bool {
+    matches!(kind, Kind::Text(Form::Redis | Form::Sentinel))
+}
+
 /// Texts that could be mistaken for something else, and for which an editor
 /// that goes by the JSON Schema would complain.
 fn wants_text(kind: &Kind) -> bool {
@@ -245,6 +253,9 @@ fn wants_text(kind: &Kind) -> bool {
 }
 
 fn unknown(key: &Key, object: &Object) -> String {
+    if let Some(says) = schema::elsewhere(object, &key.text) {
+        return format!("unknown field; {says}");
+    }
     if let Some(meant) = suggest::nearest(&key.text, object.fields().map(|field| field.name)) {
         return format!("unknown field; did you mean `{meant}`?");
     }

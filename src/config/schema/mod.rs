@@ -289,6 +289,22 @@ static LIMITS: Object = Object {
     ]],
 };
 
+/// Where what others have a field for is written here.
+pub(super) fn elsewhere(object: &Object, field: &str) -> Option<&'static str> {
+    if object.name != REDIS.name {
+        return None;
+    }
+    match field {
+        "user" | "username" | "password" => {
+            Some("it goes into `url`, as in `redis://user:password@host:port`; `:password@` where there is no user")
+        }
+        "host" | "port" | "address" => Some("it goes into `url`, as in `redis://host:port`"),
+        "db" | "database" => Some("it goes into `url`, as in `redis://host:port/2`"),
+        "tls" | "ssl" => Some("write `rediss://` in `url`; a private CA goes into a file that SSL_CERT_FILE names"),
+        _ => None,
+    }
+}
+
 /// Every object, the file first, each once.
 pub(super) fn objects() -> Vec<&'static Object> {
     let mut objects: Vec<&'static Object> = vec![&FILE];

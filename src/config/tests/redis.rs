@@ -77,6 +77,7 @@ fn a_url_is_held_to_its_form() {
         ("redis://me@cache", "`redis://…@cache`: a login is written `user:password@`"),
         ("redis://", "after the login stands a host name"),
         ("", "it begins with `redis://`"),
+        ("redis://cache:1 ", "it begins or ends with a blank"),
     ] {
         let found = found(&format!("url: '{written}'"));
         let matches = matches!(found.as_slice(), [only] if only.starts_with("3:24: error: store.redis.url: ") && only.contains(says));
@@ -95,6 +96,12 @@ fn the_fields_are_held_to_their_bounds_and_to_each_other() {
         ("timeout: 61s", "3:28: error: store.redis.timeout", "from 10ms to 1m"),
         ("strict: yes", "3:27: error: store.redis.strict", "`true` or `false`"),
         ("master: a", "3:19: error: store.redis.master", "it belongs to `sentinel`"),
+        ("password: a", "3:19: error: store.redis.password", "unknown field; it goes into `url`"),
+        ("username: a", "3:19: error: store.redis.username", "unknown field; it goes into `url`"),
+        ("user: a", "3:19: error: store.redis.user", "unknown field; it goes into `url`"),
+        ("db: 1", "3:19: error: store.redis.db", "as in `redis://host:port/2`"),
+        ("database: 1", "3:19: error: store.redis.database", "as in `redis://host:port/2`"),
+        ("tls: true", "3:19: error: store.redis.tls", "write `rediss://` in `url`; a private CA"),
         ("prefx: a", "3:19: error: store.redis.prefx", "did you mean `prefix`?"),
         ("url: 'redis://a/1', cluster: true", "3:24: error: store.redis.url", "a cluster has no database but 0"),
         (
@@ -126,6 +133,33 @@ fn the_fields_are_held_to_their_bounds_and_to_each_other() {
         matches!(found.as_slice(), [only] if only.contains("expected an object with fields such as `url`")),
         "{found:?}"
     );
+}
+
+/// A password from a vault has any characters, and whoever puts it into a URL
+/// is told how.
+#[test]
+fn a_url_put_together_is_told_what_to_encode() {
+    for (password, says) in [
+        ("S3CR3T/x", "in a user or password, `/` is written `%2F`"),
+        ("S3CR3T#x", "`#` is written `%23`"),
+        ("S3CR3T?x", "`?` is written `%3F`"),
+        ("S3CR3T@x", "in a user or password, `@` is written `%40`"),
+        ("S3CR3T%x", "`%` itself is written `%25`"),
+    ] {
+        for (fields, at) in [
+            ("url: 'redis://:${PASSWORD}@cache'", "3:24: error: store.redis.url: what `redis://…@cache` stands for: "),
+            (
+                "sentinel: { master: a, nodes: ['redis://:${PASSWORD}@s'] }",
+                "3:50: error: store.redis.sentinel.nodes[0]",
+            ),
+        ] {
+            let text = format!("{LEAST}store: {{ redis: {{ {fields} }} }}\n");
+            let environment = |name: &str| (name == "PASSWORD").then(|| password.to_owned());
+            let found = errors(parse(&text, "test.yaml", Path::new(""), &environment));
+            let matches = matches!(found.as_slice(), [only] if only.starts_with(at) && only.contains(says) && !only.contains(MARK));
+            assert!(matches, "{fields}: {found:#?}");
+        }
+    }
 }
 
 /// Wherever a password may have been put, rightly or not.
