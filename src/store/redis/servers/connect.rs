@@ -14,6 +14,7 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError, RedisResult};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,8 @@ use tokio_util::task::TaskTracker;
 
 use super::fault::{Fault, broken};
 use super::gauge::{Gauge, Stream};
-use super::tls::Trust;
+use super::login::Login;
+use super::tls::{self, Trust};
 use crate::plan::RedisUrl;
 
 /// When the kernel begins to ask whether the other side still lives, and how
@@ -65,28 +67,6 @@ impl std::fmt::Display for Address {
         } else {
             write!(f, "{}:{}", self.host, self.port)
         }
-    }
-}
-
-/// Credentials, database and whether TLS is spoken.
-#[derive(Debug, Clone)]
-pub(super) struct Login {
-    tls: bool,
-    info: RedisConnectionInfo,
-}
-
-impl Login {
-    pub(super) fn of(url: &RedisUrl) -> Self {
-        // RESP2 and no CLIENT SETINFO: what every server and every access list
-        // takes.
-        let mut info = RedisConnectionInfo::default().set_db(i64::from(url.database)).set_skip_set_lib_name();
-        if let Some(username) = &url.username {
-            info = info.set_username(username);
-        }
-        if let Some(password) = &url.password {
-            info = info.set_password(password.reveal());
-        }
-        Self { tls: url.tls, info }
     }
 }
 
@@ -157,52 +137,56 @@ impl Dialer {
             .set_response_timeout(None)
             .set_connection_timeout(None)
             .set_pipeline_buffer_size(QUEUE);
-        let made = self.within(address, async {
-            let (stream, gauge) = self.stream(address, login).await?;
-            let made = MultiplexedConnection::new_with_config(&login.info, stream, config).await;
-            let (connection, driver) = made.map_err(|error| unreachable(address, &broken(&error)))?;
-            let wire = Wire { ended: self.closing.child_token(), gauge };
-            let ended = wire.ended.clone();
-            // However the task ends, no call is begun on it from there on.
-            let guard = wire.ended.clone().drop_guard();
-            self.tasks.spawn(async move {
-                ended.run_until_cancelled(driver).await;
-                drop(guard);
-            });
-            Ok(Connected { connection, wire })
+        let (stream, gauge) = self.stream(address, login).await?;
+        let made = MultiplexedConnection::new_with_config(&introduced(), stream, config).await;
+        let (connection, driver) = made.map_err(|error| unreachable(address, &broken(&error)))?;
+        let wire = Wire { ended: self.closing.child_token(), gauge };
+        let ended = wire.ended.clone();
+        // However the task ends, no call is begun on it from there on.
+        let guard = wire.ended.clone().drop_guard();
+        self.tasks.spawn(async move {
+            ended.run_until_cancelled(driver).await;
+            drop(guard);
         });
-        made.await
+        Ok(Connected { connection, wire })
     }
 
     /// A connection for messages.
     pub(super) async fn dial_for_messages(&self, address: &Address, login: &Login) -> Result<(PubSub, Gauge), Fault> {
-        let made = self.within(address, async {
-            let (stream, gauge) = self.stream(address, login).await?;
-            let made = PubSub::new(&login.info, stream).await;
-            made.map(|messages| (messages, gauge)).map_err(|error| unreachable(address, &broken(&error)))
-        });
-        made.await
+        let (stream, gauge) = self.stream(address, login).await?;
+        let made = PubSub::new(&introduced(), stream).await;
+        made.map(|messages| (messages, gauge)).map_err(|error| unreachable(address, &broken(&error)))
     }
 
-    async fn within<T>(&self, address: &Address, made: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-        match tokio::time::timeout(self.timeout, made).await {
-            Ok(made) => made,
-            Err(_) => Err(unreachable(address, &format!("no connection within {:?}", self.timeout))),
-        }
-    }
-
+    /// A socket on which the login was said, within one timeout. How far it
+    /// came when that ends is told.
     async fn stream(&self, address: &Address, login: &Login) -> Result<(Stream, Gauge), Fault> {
-        let tcp = self.tcp(address).await.map_err(|error| unreachable(address, &error.to_string()))?;
+        let deadline = Instant::now() + self.timeout;
+        let timeout = self.timeout;
+        let tcp = tokio::time::timeout_at(deadline, self.tcp(address)).await;
+        let tcp = tcp.map_err(|_| unreachable(address, &format!("no connection within {timeout:?}")))?;
+        let tcp = tcp.map_err(|error| unreachable(address, &error.to_string()))?;
         let gauge = Gauge::default();
-        if !login.tls {
-            return Ok((Stream::plain(tcp, gauge.clone()), gauge));
-        }
-        let config = self.trust.config().map_err(|why| unreachable(address, &why))?;
-        let name = ServerName::try_from(address.host.clone())
-            .map_err(|_| unreachable(address, "no certificate can be for such a host"))?;
-        let tls = TlsConnector::from(Arc::clone(&config)).connect(name, tcp).await;
-        let tls = tls.map_err(|error| unreachable(address, &format!("TLS: {error}")))?;
-        Ok((Stream::tls(tls, gauge.clone()), gauge))
+        let mut stream = if login.tls {
+            let config = self.trust.config().map_err(|why| unreachable(address, &why))?;
+            let name = ServerName::try_from(address.host.clone())
+                .map_err(|_| unreachable(address, "no certificate can be for such a host"))?;
+            let tls = TlsConnector::from(Arc::clone(&config)).connect(name, tcp);
+            let tls = tokio::time::timeout_at(deadline, tls).await;
+            let silent = format!("connected, but no TLS answer within {timeout:?}; is it a plain port (`redis://`)?");
+            let tls = tls
+                .map_err(|_| unreachable(address, &silent))?
+                .map_err(|error| unreachable(address, &tls::explain(&error)))?;
+            Stream::tls(tls, gauge.clone())
+        } else {
+            Stream::plain(tcp, gauge.clone())
+        };
+        let introduced = tokio::time::timeout_at(deadline, login.introduce(&mut stream)).await;
+        introduced
+            .map_err(|_| unreachable(address, &format!("connected, but no answer within {timeout:?}")))?
+            .map_err(|why| unreachable(address, &why))?;
+        gauge.reset();
+        Ok((stream, gauge))
     }
 
     /// The name is resolved each time: after a failover it may lead elsewhere.
@@ -227,6 +211,12 @@ impl Dialer {
         }
         Err(last)
     }
+}
+
+/// What the crate has to say on a connection: nothing. RESP2 and no CLIENT
+/// SETINFO is what every server and every access list takes.
+fn introduced() -> RedisConnectionInfo {
+    RedisConnectionInfo::default().set_skip_set_lib_name()
 }
 
 fn unreachable(address: &Address, why: &str) -> Fault {

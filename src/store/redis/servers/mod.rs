@@ -22,6 +22,7 @@ mod gauge;
 mod histories;
 mod keep;
 mod link;
+mod login;
 mod pace;
 mod script;
 mod sentinel;
@@ -133,7 +134,13 @@ impl Servers {
     /// # Errors
     /// [`Fault::Unavailable`] when it is not connected.
     pub(in crate::store::redis) fn link_for(&self, key: &[u8]) -> Result<Arc<Link>, Fault> {
-        let link = self.0.map.load().holder(key)?;
+        let map = self.0.map.load();
+        if map.links.is_empty()
+            && let Err(why) = &*self.0.health.borrow()
+        {
+            return Err(Fault::Unavailable(why.clone()));
+        }
+        let link = map.holder(key)?;
         link.present().map(|_| link)
     }
 

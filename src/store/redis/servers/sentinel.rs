@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use super::connect::{Address, Connected, Login, answer};
+use super::connect::{Address, Connected, answer};
 use super::fault::Fault;
+use super::login::Login;
 use super::shared::Shared;
 use crate::plan::RedisUrl;
 
@@ -56,7 +57,8 @@ impl Sentinels {
         let Some((address, login)) = self.nodes.get(index) else {
             return Err(Fault::Unavailable("there is no such sentinel".to_owned()));
         };
-        let connected = self.shared.dialer.dial(address, login).await?;
+        let connected = self.shared.dialer.dial(address, login).await;
+        let connected = connected.map_err(|fault| Fault::Unavailable(format!("sentinel {}", fault.why())))?;
         let master = self.ask(index, &connected).await?;
         self.kept = Some((index, connected));
         Ok(master)
@@ -73,6 +75,11 @@ impl Sentinels {
         connected.wire.answered();
         match reply {
             Value::Array(parts) => pair(&parts).ok_or_else(|| unavailable("an address that is none".to_owned())),
+            Value::ServerError(error)
+                if error.details().is_some_and(|details| details.starts_with("unknown command")) =>
+            {
+                Err(unavailable("it is no sentinel".to_owned()))
+            }
             Value::ServerError(error) => Err(unavailable(Fault::of_reply(&error).why())),
             _ => Err(unavailable(format!("knows no master named {}", self.master))),
         }

@@ -10,11 +10,12 @@ use tokio_util::task::TaskTracker;
 
 use super::Welcome;
 use super::cluster::View;
-use super::connect::{Address, Dialer, Login};
+use super::connect::{Address, Dialer};
 use super::fault::Fault;
 use super::histories::{Histories, lives};
 use super::keep::{Whereabouts, keep};
 use super::link::{Link, Present};
+use super::login::Login;
 use super::slots::{SLOTS, SlotSet, slot};
 use super::tls::Trust;
 use super::vitals::Vitals;

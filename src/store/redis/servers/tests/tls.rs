@@ -62,3 +62,24 @@ async fn the_one_who_trusts_ssl_cert_file() {
     well(&servers).await;
     put(&servers, "k", "1").await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_tls_fails_for_is_told() {
+    let server = RedisServer::with_tls();
+    let roots = || {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(server.certificate()).unwrap()).unwrap();
+        roots
+    };
+    let other = RedisServer::with_tls();
+    let told = async |trust, port, says: &str| {
+        let plan = plan(RedisServers::One(RedisUrl { tls: true, ..url(port) }));
+        let servers = Servers::trusting(trust, &plan, Arc::new(SystemClock), Arc::new(Host::default()));
+        let what = format!("“{says}”");
+        eventually(&what, async || servers.health().borrow().clone().is_err_and(|why| why.contains(says))).await;
+    };
+    told(Trust::of(roots()), other.tls_port(), "; SSL_CERT_FILE has to name a file").await;
+    told(Trust::of(roots()), server.port(), "connected, but no TLS answer within 1s; is it a plain port").await;
+    server.command(&["CONFIG", "SET", "tls-auth-clients", "yes"]).done();
+    told(Trust::of(roots()), server.tls_port(), "client certificate").await;
+}
