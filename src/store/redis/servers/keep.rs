@@ -25,7 +25,7 @@ use crate::model::time::Timestamp;
 const BEAT: Duration = Duration::from_secs(1);
 /// How many beats there are between two looks at what the server says of
 /// itself.
-const BEATS_A_LOOK: u32 = 60;
+const BEATS_A_LOOK: u32 = 10;
 
 /// How a link's server is found.
 #[derive(Debug)]
@@ -76,7 +76,9 @@ async fn keep_forever(shared: &Shared, link: &Arc<Link>, whereabouts: &mut Where
     loop {
         match open(shared, link, whereabouts).await {
             Ok(present) => {
-                tracing::info!(redis = %present.address, version = ?present.vitals().version, "redis: connected");
+                let (major, minor, patch) = present.vitals().version;
+                let version = format!("{major}.{minor}.{patch}");
+                tracing::info!(redis = %present.address, version, "redis: connected");
                 said = false;
                 pace.well();
                 shared.report();
@@ -87,6 +89,9 @@ async fn keep_forever(shared: &Shared, link: &Arc<Link>, whereabouts: &mut Where
                 link.explain(&fault.why());
                 tracing::debug!(reason = fault.why(), "redis: still not connected");
             }
+        }
+        if shared.closing.is_cancelled() {
+            return;
         }
         if !said {
             tracing::warn!(reason = link.why(), "redis: not connected; trying until it is");
@@ -106,6 +111,10 @@ async fn open(shared: &Shared, link: &Arc<Link>, whereabouts: &mut Whereabouts) 
     let mut connection = connected.connection.clone();
     let named = |fault: Fault| Fault::Unavailable(format!("{address}: {}", fault.why()));
     let vitals = Vitals::ask(&mut connection, shared.dialer.timeout()).await.map_err(named)?;
+    if vitals.is_sentinel {
+        let why = format!("{address} is a sentinel; name it in `store.redis.sentinel.nodes`");
+        return Err(Fault::Unavailable(why));
+    }
     if vitals.is_replica {
         return Err(Fault::Unavailable(format!("{address} is a replica, not a master")));
     }

@@ -1,7 +1,7 @@
 //! What a server says of itself.
 //!
-//! Asked on every new connection before anything else uses it, and each minute
-//! after that. What a server hides is unknown, never assumed.
+//! Asked on every new connection before anything else uses it, and every ten
+//! seconds after that. What a server hides is unknown, never assumed.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub(in crate::store::redis) struct Vitals {
     pub(in crate::store::redis) is_replica: bool,
     /// Whether it is one server of a cluster.
     pub(in crate::store::redis) is_in_cluster: bool,
+    /// Whether it is no server, but knows of some.
+    pub(super) is_sentinel: bool,
     /// Whether it is still reading its data from disk.
     pub(in crate::store::redis) is_loading: bool,
     /// How many replicas follow it now.
@@ -74,6 +76,7 @@ impl Vitals {
             version: version(fields.get("redis_version").unwrap_or(&"")),
             is_replica: fields.get("role").is_some_and(|role| *role != "master"),
             is_in_cluster: fields.get("redis_mode") == Some(&"cluster"),
+            is_sentinel: fields.get("redis_mode") == Some(&"sentinel"),
             is_loading: yes("loading"),
             connected_replicas: number("connected_slaves").and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
             eviction_policy: fields.get("maxmemory_policy").map(ToString::to_string),
