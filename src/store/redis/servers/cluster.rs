@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, Value};
 
 use super::connect::{Address, answer};
-use super::fault::Fault;
+use super::fault::{Fault, message};
 use super::pace::Pace;
 use super::shared::Shared;
 use super::slots::{SLOTS, SlotSet};
@@ -25,6 +25,9 @@ const LEAST: Duration = Duration::from_millis(100);
 const NODES: usize = 64;
 /// Nodes that are asked at a time, each on a new connection.
 const AT_ONCE: usize = 8;
+
+/// What a server that is alone says to a question about its cluster.
+const NO_CLUSTER: &str = "cluster support disabled";
 
 /// What one node said.
 #[derive(Debug, Clone)]
@@ -54,6 +57,7 @@ async fn follow_forever(shared: &Arc<Shared>, survey: &mut Survey) {
                 pace.well();
                 shared.apply(view);
             }
+            Err(_) if shared.closing.is_cancelled() => return,
             Err(fault) => {
                 if !said {
                     tracing::warn!(reason = fault.why(), "redis: the cluster's map cannot be had; trying until it can");
@@ -94,7 +98,7 @@ impl Survey {
         for link in links.iter().filter(|link| link.present().is_ok()) {
             let address = link.address();
             let asked = link.call(link.deadline(), |mut connection| async move { ask(&mut connection).await });
-            let view = asked.await.and_then(|replies| read(replies, &address));
+            let view = asked.await.and_then(|replies| read(replies, &address).map_err(|fault| fault.at(&address)));
             enough = self.enough(view, &mut best, &mut last);
             if enough {
                 break;
@@ -157,6 +161,10 @@ fn read(replies: Vec<Value>, asked: &Address) -> Result<View, Fault> {
     let mut ranges = Vec::new();
     for reply in replies {
         match reply {
+            Value::ServerError(error) if error.details().is_some_and(|details| details.contains(NO_CLUSTER)) => {
+                let why = format!("{}; take `store.redis.cluster` out", message(&error));
+                return Err(Fault::Unavailable(why));
+            }
             Value::ServerError(error) => return Err(Fault::of_reply(&error)),
             Value::Array(found) => ranges = found,
             other => {
@@ -174,7 +182,7 @@ fn read(replies: Vec<Value>, asked: &Address) -> Result<View, Fault> {
         add_range(&mut view, range, asked);
     }
     if view.masters.is_empty() {
-        return Err(Fault::Unavailable(format!("{asked}: it knows of no master that holds slots")));
+        return Err(Fault::Unavailable("it knows of no master that holds slots".to_owned()));
     }
     Ok(view)
 }
