@@ -4,6 +4,7 @@ mod acks;
 mod cluster;
 mod ear;
 mod launching;
+mod reasons;
 mod recovery;
 mod scripts;
 mod sentinel;
