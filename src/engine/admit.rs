@@ -320,7 +320,9 @@ impl Engine {
                 request.route.policy.on_store_error == OnStoreError::Bypass
             }
             // It can be reached, and says no.
-            StoreError::HeldBack { .. } | StoreError::Unreplicated(_) | StoreError::Full => false,
+            StoreError::HeldBack { .. } | StoreError::Refused(_) | StoreError::Unreplicated(_) | StoreError::Full => {
+                false
+            }
         };
         let running = Running { since: self.store.now(), attempt: 0 };
         if may_bypass
@@ -335,6 +337,7 @@ impl Engine {
             StoreError::HeldBack { left, .. } => *left,
             StoreError::Unavailable(_)
             | StoreError::Unclear(_)
+            | StoreError::Refused(_)
             | StoreError::Unreplicated(_)
             | StoreError::Full
             | StoreError::Corrupt => None,

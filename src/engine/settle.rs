@@ -95,7 +95,7 @@ impl Engine {
         let health = self.store.health();
         let mut left_open = 0;
         loop {
-            if matches!(error, StoreError::Unclear(_) | StoreError::HeldBack { .. }) {
+            if matches!(error, StoreError::Unclear(_) | StoreError::Refused(_)) {
                 left_open += 1;
             }
             let is_refused = matches!(error, StoreError::Full) || left_open >= TRIES_WITH_BODY;

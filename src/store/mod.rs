@@ -185,6 +185,10 @@ pub enum StoreError {
         /// For how long that will be so, if anybody can say.
         left: Option<Duration>,
     },
+    /// It can be reached and refuses this: it has not the rights, or not the
+    /// size, or it is a defect. Nothing was applied.
+    #[error("the store refuses: {0}")]
+    Refused(String),
     /// Applied, but not on as many replicas as a claim must be. It does not
     /// count and has to be undone.
     #[error("a claim did not reach {0} replicas in time")]

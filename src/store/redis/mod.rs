@@ -152,8 +152,8 @@ impl From<Fault> for StoreError {
             Fault::Unavailable(why) => StoreError::Unavailable(why),
             Fault::Unclear(why) => StoreError::Unclear(why),
             Fault::Full => StoreError::Full,
-            // It can be reached, and will not have it.
-            Fault::Refused(why) => StoreError::HeldBack { why, left: None },
+            Fault::NotNow(why) => StoreError::HeldBack { why, left: None },
+            Fault::Refused(why) => StoreError::Refused(why),
         }
     }
 }

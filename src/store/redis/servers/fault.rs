@@ -20,6 +20,10 @@ pub(in crate::store::redis) enum Fault {
     /// Surely not executed.
     #[error("redis is unavailable: {0}")]
     Unavailable(String),
+    /// Surely not executed: the server can be reached, and says that it does not
+    /// do such a thing at present.
+    #[error("redis does not take this now: {0}")]
+    NotNow(String),
     /// It may have been executed, or may yet be.
     #[error("redis did not answer: {0}")]
     Unclear(String),
@@ -48,6 +52,7 @@ impl Fault {
     pub(super) fn at(self, address: &Address) -> Self {
         match self {
             Self::Unavailable(why) => Self::Unavailable(format!("{address}: {why}")),
+            Self::NotNow(why) => Self::NotNow(format!("{address}: {why}")),
             Self::Unclear(why) => Self::Unclear(format!("{address}: {why}")),
             Self::Refused(why) => Self::Refused(format!("{address}: {why}")),
             Self::Full => Self::Full,
@@ -57,7 +62,7 @@ impl Fault {
     /// What happened, without what it means.
     pub(super) fn why(&self) -> String {
         match self {
-            Self::Unavailable(why) | Self::Unclear(why) | Self::Refused(why) => why.clone(),
+            Self::Unavailable(why) | Self::NotNow(why) | Self::Unclear(why) | Self::Refused(why) => why.clone(),
             Self::Full => self.to_string(),
         }
     }
@@ -73,8 +78,8 @@ impl Fault {
             // so nothing of it was done.
             "OOM" => Self::Full,
             "LOADING" | "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY" | "NOREPLICAS" | "MISCONF"
-            | "NOAUTH" | "WRONGPASS" | "MOVED" | "ASK" => Self::Unavailable(message(error)),
-            "ERR" if details.starts_with("max number of clients") => Self::Unavailable(message(error)),
+            | "NOAUTH" | "WRONGPASS" | "MOVED" | "ASK" => Self::NotNow(message(error)),
+            "ERR" if details.starts_with("max number of clients") => Self::NotNow(message(error)),
             _ => Self::Refused(message(error)),
         }
     }
@@ -172,7 +177,7 @@ mod tests {
             "ERR max number of clients reached",
             "ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write against a read only replica.",
         ] {
-            assert!(matches!(Fault::of_reply(&reply(unavailable)), Fault::Unavailable(_)), "{unavailable}");
+            assert!(matches!(Fault::of_reply(&reply(unavailable)), Fault::NotNow(_)), "{unavailable}");
         }
         for full in [
             "OOM command not allowed when used memory > 'maxmemory'.",

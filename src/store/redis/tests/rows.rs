@@ -167,7 +167,7 @@ async fn what_cannot_be_replaced_stands_as_it_was() {
     grant(&store, &completed).await;
     server.command(&["ACL", "SETUSER", "proxy", "-set"]);
     let refused = store.settle(completed.id(), completed.token, done()).await;
-    assert!(matches!(refused, Err(StoreError::HeldBack { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
     let seen = store.claim(ask(&store, "k", 2, HOUR)).await.unwrap();
     assert!(matches!(seen, Admission::InFlight(_)), "{seen:?}");
     assert_eq!(number(&server, &["PTTL", &key(completed.id())]), -1);

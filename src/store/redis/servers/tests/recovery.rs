@@ -103,7 +103,7 @@ async fn a_master_that_became_a_replica_is_left_and_its_return_is_a_new_history(
     let (servers, host) = connect(&server).await;
     let run_id = host.last().run_id;
     server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]).done();
-    assert!(matches!(put(&servers, "k", "1").await, Err(Fault::Unavailable(why)) if why.contains("READONLY")));
+    assert!(matches!(put(&servers, "k", "1").await, Err(Fault::NotNow(why)) if why.contains("READONLY")));
     eventually("its role noticed", async || servers.links()[0].why().contains("replica")).await;
     assert!(matches!(put(&servers, "k", "1").await, Err(Fault::Unavailable(_))));
     server.command(&["REPLICAOF", "NO", "ONE"]).done();
