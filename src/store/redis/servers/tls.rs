@@ -91,6 +91,9 @@ pub(super) fn explain(error: &io::Error) -> String {
         Some(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
             "SSL_CERT_FILE has to name a file with the authority it is from"
         }
+        Some(Error::InvalidCertificate(other)) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "the server needs a certificate that is no authority's own (`basicConstraints=CA:FALSE`)"
+        }
         Some(Error::AlertReceived(_)) => NO_CERTIFICATE,
         Some(Error::InvalidMessage(_)) => "is it a plain port (`redis://`)?",
         None if error.kind() == io::ErrorKind::UnexpectedEof => "is it a plain port (`redis://`)?",

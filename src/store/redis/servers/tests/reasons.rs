@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 
 use super::support::{begin, connect, eventually, plan, put, url, with_password};
 use crate::plan::{RedisServers, RedisUrl};
@@ -100,4 +101,35 @@ async fn a_user_who_may_not_name_connections_is_served() {
     let (servers, _) = begin(&plan(of(user)));
     super::support::well(&servers).await;
     put(&servers, "k", "1").await.unwrap();
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// In one thread, so that the log is that of this test alone.
+#[tokio::test]
+async fn an_own_stop_is_no_loss() {
+    let log = Log::default();
+    let writer = log.clone();
+    let _logging =
+        tracing::subscriber::set_default(tracing_subscriber::fmt().with_writer(move || writer.clone()).finish());
+    let server = RedisServer::start();
+    let (servers, _) = connect(&server).await;
+    servers.close();
+    servers.closed().await;
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(log.contains("redis: connected") && !log.contains("WARN"), "{log}");
+    let version = server.info("redis_version").unwrap();
+    assert!(log.contains(&format!("{version:?}")), "{log}");
 }
