@@ -8,7 +8,8 @@ RUN cargo build --release --locked --bin onceward && mkdir /data
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /src/target/release/onceward /usr/local/bin/onceward
 # The records live here: mount a volume, or every restart forgets them. The
-# configuration names it: `store: { embedded: { path: /data } }`.
+# configuration names it: `store: { embedded: { path: /data } }`. With
+# `store.redis` nothing is kept here.
 COPY --from=build --chown=nonroot:nonroot /data /data
 VOLUME /data
 WORKDIR /data
