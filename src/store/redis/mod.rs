@@ -25,6 +25,7 @@ mod life;
 mod put;
 mod recent;
 mod registry;
+mod restore;
 mod row;
 mod servers;
 mod state;

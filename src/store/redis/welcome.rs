@@ -16,13 +16,10 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
-use super::claims::Held;
 use super::put::{Answered, Outcome, Put};
-use super::recent::Told;
-use super::row::{self, Row};
+use super::row::Row;
 use super::servers::{BoxFuture, Fault, Link, Vitals, Welcome, eval_on};
 use super::state::State;
-use crate::model::record::{Event, Term};
 use crate::model::time::Timestamp;
 
 /// The oldest server that has what is used here: `ZADD GT`.
@@ -47,8 +44,6 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("ZREMRANGEBYSCORE", &["-inf", "+inf"]),
     ("DEL", &[]),
 ];
-/// How many claims are put back at a time.
-const AT_ONCE: usize = 64;
 /// How long the row of the self-test would stay if nobody took it away.
 const TEST_STAYS_MS: u64 = 10_000;
 
@@ -64,7 +59,7 @@ impl Welcome for State {
             judge(self, link, vitals);
             self.test_rights(link, connection).await?;
             self.notice_change(link, connection, vitals, before).await?;
-            self.put_back(link, connection).await?;
+            self.put_back(link, connection, before.is_some()).await?;
             if before.is_some() {
                 self.tell_again(link, connection).await?;
             }
@@ -107,7 +102,7 @@ fn faults(vitals: &Vitals) -> Vec<String> {
 }
 
 impl State {
-    async fn put_on(
+    pub(super) async fn put_on(
         &self,
         connection: &mut MultiplexedConnection,
         key: &[u8],
@@ -259,118 +254,6 @@ impl State {
             Ok(Err(_)) | Err(_) => Err(Fault::Unavailable("it was lost while it was looked at".into())),
         }
     }
-
-    /// Puts the claims of this node back that the server has lost, and begins
-    /// the leases of the others anew.
-    async fn put_back(&self, link: &Link, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
-        let ours = self.claims.all().into_iter().filter(|held| link.holds(&self.keys.record(held.record.id())));
-        let ours: Vec<Held> = ours.collect();
-        for some in ours.chunks(AT_ONCE) {
-            let each = some.iter().map(|held| self.put_one_back(link, connection.clone(), held.clone()));
-            for done in futures_util::future::join_all(each).await {
-                done?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn put_one_back(&self, link: &Link, mut connection: MultiplexedConnection, held: Held) -> Result<(), Fault> {
-        let (id, asked_at) = (held.record.id(), self.clock.boottime());
-        let Some(now) = self.now(link, asked_at) else { return Ok(()) };
-        let mut record = held.record.clone();
-        let term = Term::Until(now.after(held.lease));
-        let lapsed = record.clone().at(now);
-        let revived = lapsed.is_some_and(|standing| {
-            record = standing;
-            record.apply(Event::Confirm(held.token, term), now).is_ok()
-        });
-        if !revived {
-            return Ok(());
-        }
-        let row = Row::of(&record);
-        let window = self.window(now, now.after(self.plan.timeout));
-        // The row as it was, or none at all; whatever else is there came after
-        // it.
-        for expected in [Some(held.row.as_slice()), None] {
-            let put = Put { expected, next: Some(&row), window, now: self.told_time(), ..Put::default() };
-            match self.put_on(&mut connection, &self.keys.record(id), &put).await?.outcome {
-                Outcome::Written => {
-                    if expected.is_none() {
-                        tracing::warn!(record = %id, "the server had lost a claim of this node; it is put back");
-                    }
-                    self.claims.renewed(Held { record, row: row.bytes, confirmed_at: asked_at, ..held });
-                    return Ok(());
-                }
-                Outcome::Found(None) => {}
-                Outcome::Found(Some(_)) | Outcome::Untimely(_) | Outcome::Foreign => return Ok(()),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl State {
-    /// Tells a new server what this node settled a moment ago: it may have been
-    /// told to the other one only.
-    async fn tell_again(&self, link: &Link, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
-        let told = self.recent.all(self.clock.boottime());
-        let here: Vec<_> = told.iter().filter(|told| link.holds(&self.keys.record(told.record.id()))).collect();
-        for some in here.chunks(AT_ONCE) {
-            let each = some.iter().map(|told| self.tell_one_again(link, connection.clone(), told));
-            for done in futures_util::future::join_all(each).await {
-                done?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn tell_one_again(
-        &self,
-        link: &Link,
-        mut connection: MultiplexedConnection,
-        told: &Told,
-    ) -> Result<(), Fault> {
-        let id = told.record.id();
-        let Some(now) = self.now(link, self.clock.boottime()) else { return Ok(()) };
-        let Some(record) = told.record.clone().at(now) else { return Ok(()) };
-        let row = Row::of(&record);
-        let (window, news) = (self.window(now, now.after(self.plan.timeout)), self.news_of(id));
-        // Nothing is there, or what was there before it was settled.
-        let mut expected: Option<Vec<u8>> = None;
-        loop {
-            let put = Put {
-                expected: expected.as_deref(),
-                next: Some(&row),
-                window,
-                news: Some((&self.channel, &news)),
-                now: self.told_time(),
-                ..Put::default()
-            };
-            let outcome = match self.put_on(&mut connection, &self.keys.record(id), &put).await {
-                // There is room for no more; the claims are there.
-                Err(Fault::Full) => return Ok(()),
-                answered => answered?.outcome,
-            };
-            match outcome {
-                Outcome::Written => {
-                    tracing::warn!(record = %id, "the server had lost an outcome that this node had stored; it is stored again");
-                    return Ok(());
-                }
-                Outcome::Found(Some(found)) if expected.is_none() && lacks(told, &found, now) => expected = Some(found),
-                Outcome::Found(_) | Outcome::Untimely(_) | Outcome::Foreign => return Ok(()),
-            }
-        }
-    }
-}
-
-/// Whether a row is that of the record before it was settled, and nothing came
-/// after it.
-fn lacks(told: &Told, found: &[u8], now: Timestamp) -> bool {
-    let standing = row::read(told.record.id(), found).ok().and_then(|record| record.at(now));
-    standing.is_some_and(|standing| {
-        let mut settled = standing.clone();
-        settled.apply(Event::Settle(told.token, told.settlement.clone()), now).is_ok() && settled != standing
-    })
 }
 
 fn read_server(written: &[u8]) -> Option<(String, Timestamp)> {
