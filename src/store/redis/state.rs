@@ -128,7 +128,7 @@ impl State {
 
     /// Notes that a server is another one than before, since that time of its.
     pub(super) fn changed(&self, link: &Link, since: Timestamp) {
-        lock(&self.changed).insert(link.place(), since);
+        lock(&self.changed).entry(link.place()).and_modify(|known| *known = since.max(*known)).or_insert(since);
     }
 
     /// Until when claims under that lease are held back on that server: for one

@@ -50,6 +50,7 @@ impl RedisStore {
         for link in self.servers.links() {
             if let Some(vitals) = link.vitals() {
                 welcome::judge(&self.state, &link, &vitals);
+                self.learn_of_change(&link, &vitals.run_id).await?;
             }
         }
         let Some(now) = self.servers_time() else { return Ok(()) };
@@ -57,6 +58,21 @@ impl RedisStore {
         let counted = self.count_all(Some(RESTS)).await?;
         self.state.counted(counted);
         self.tend_lineages(now).await
+    }
+
+    /// A node that came first to an emptied server takes it for a new one; one
+    /// that knew another before it has written down when it changed.
+    pub(super) async fn learn_of_change(&self, link: &Arc<Link>, run_id: &str) -> Result<(), Fault> {
+        let key = link.key_like(&self.state.keys.other(welcome::SERVER));
+        let found = self.servers.command(link, redis::cmd("GET").arg(key)).await?;
+        if let Value::BulkString(written) = found
+            && let Some((run, since)) = welcome::read_server(&written)
+            && run == run_id
+            && since != Timestamp::default()
+        {
+            self.state.changed(link, since);
+        }
+        Ok(())
     }
 
     /// The time of any server that was heard.

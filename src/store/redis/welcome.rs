@@ -22,6 +22,8 @@ use super::servers::{BoxFuture, Fault, Link, Vitals, Welcome, eval_on};
 use super::state::State;
 use crate::model::time::Timestamp;
 
+/// Where it is written which server served last.
+pub(super) const SERVER: &str = "server";
 /// The oldest server that has what is used here: `ZADD GT`.
 const OLDEST: (u32, u32, u32) = (6, 2, 0);
 /// What is done to keys, and what comes behind the key. The last one leaves
@@ -199,7 +201,7 @@ impl State {
         vitals: &Vitals,
         before: Option<&str>,
     ) -> Result<(), Fault> {
-        let key = link.key_like(&self.keys.other("server"));
+        let key = link.key_like(&self.keys.other(SERVER));
         let Some(now) = self.now(link, self.clock.boottime()) else {
             return Err(Fault::Unavailable("its time is not known".into()));
         };
@@ -256,7 +258,7 @@ impl State {
     }
 }
 
-fn read_server(written: &[u8]) -> Option<(String, Timestamp)> {
+pub(super) fn read_server(written: &[u8]) -> Option<(String, Timestamp)> {
     let (run, since) = std::str::from_utf8(written).ok()?.split_once(' ')?;
     Some((run.to_owned(), Timestamp::from_millis(since.parse().ok()?)))
 }

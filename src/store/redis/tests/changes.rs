@@ -199,3 +199,19 @@ async fn nothing_is_lost_while_a_slot_moves() {
         }
     }
 }
+
+/// A node that came first to an emptied server hears of it from one that knew
+/// the server before.
+#[tokio::test]
+async fn a_change_that_another_node_wrote_down_is_learned_of() {
+    let server = RedisServer::start();
+    let store = open(&server, 1).await;
+    grant(&store, &ask(&store, "a", 1, LEASE)).await;
+    let link = &store.servers.links()[0];
+    let run_id = link.vitals().unwrap().run_id.clone();
+    let since = store.servers_time().unwrap();
+    server.command(&["SET", "test:1:server", &format!("{run_id} {}", since.as_millis())]).done();
+    store.learn_of_change(link, &run_id).await.unwrap();
+    assert!(matches!(store.claim(ask(&store, "b", 2, LEASE)).await, Err(StoreError::HeldBack { .. })));
+    until_it_grants(&store, "c", 3).await;
+}
