@@ -483,6 +483,15 @@ impl Record {
         Record { state: RecordState::Expired(Tombstone { boundaries }), ..self }
     }
 
+    /// Whether `later` came of this record: more attempts have begun, and the
+    /// last one of this is among them.
+    pub fn precedes(&self, later: &Record) -> bool {
+        let is_there = |last: &Attempt| later.attempts.iter().any(|one| one.id == last.id && one.number == last.number);
+        self.identity == later.identity
+            && self.last_attempt() < later.last_attempt()
+            && self.attempts.last().is_some_and(is_there)
+    }
+
     /// The number of the last attempt.
     pub fn last_attempt(&self) -> u32 {
         self.attempts.last().map_or(0, |attempt| attempt.number)

@@ -104,7 +104,8 @@ impl RedisStore {
             .run(|record, moment| {
                 // A claim of ours that the store must still have and has not is
                 // lost there, and nothing can have come after it.
-                let lost = held.as_ref().filter(|held| record.is_none() && held.is_believed(moment.asked_at));
+                let is_older = |held: &Held| record.as_ref().is_none_or(|found| found.precedes(&held.record));
+                let lost = held.as_ref().filter(|held| held.is_believed(moment.asked_at) && is_older(held));
                 let is_lost = lost.is_some();
                 let record = lost.map(|held| held.record.clone()).or(record);
                 let standing = record.clone().and_then(|record| record.at(moment.now));

@@ -9,11 +9,13 @@ use super::recent::Told;
 use super::row::{self, Row};
 use super::servers::{Fault, Link};
 use super::state::State;
-use crate::model::record::{Event, Term};
+use crate::model::record::{Event, Record, Term};
 use crate::model::time::Timestamp;
 
 /// How many records are given back at a time.
 const AT_ONCE: usize = 64;
+/// How often what is there may be another row than expected.
+const ROUNDS: usize = 4;
 
 impl State {
     /// Puts the claims of this node back that the server has lost, and begins
@@ -57,19 +59,32 @@ impl State {
         }
         let row = Row::of(&record);
         let window = self.window(now, now.after(self.plan.timeout));
-        // The row as it was, or none at all; whatever else is there came after
-        // it.
-        for expected in [Some(held.row.as_slice()), None] {
-            let put = Put { expected, next: Some(&row), window, now: self.told_time(), ..Put::default() };
-            match self.put_on(&mut connection, &self.keys.record(id), &put).await?.outcome {
+        // The row as it was, none, or what was there before this attempt;
+        // whatever else is there came after it.
+        let may_be_lost = has_changed || held.is_believed(asked_at);
+        let mut expected = Some(held.row.clone());
+        for _ in 0..ROUNDS {
+            let put = Put {
+                expected: expected.as_deref(),
+                next: Some(&row),
+                window,
+                now: self.told_time(),
+                ..Put::default()
+            };
+            let outcome = match self.put_on(&mut connection, &self.keys.record(id), &put).await {
+                // What is known there can be told all the same.
+                Err(Fault::Full) => return Ok(()),
+                answered => answered?.outcome,
+            };
+            match outcome {
                 Outcome::Written => {
-                    if expected.is_none() {
+                    if expected.is_none_or(|expected| expected != held.row) {
                         tracing::warn!(record = %id, "the server had lost a claim of this node; it is put back");
                     }
                     self.claims.renewed(Held { record, row: row.bytes, confirmed_at: asked_at, ..held });
                     return Ok(());
                 }
-                Outcome::Found(None) if has_changed || held.is_believed(asked_at) => {}
+                Outcome::Found(found) if may_be_lost && precedes(found.as_deref(), &held.record) => expected = found,
                 Outcome::Found(_) | Outcome::Untimely(_) | Outcome::Foreign => return Ok(()),
             }
         }
@@ -122,11 +137,21 @@ impl State {
                     tracing::warn!(record = %id, "the server had lost an outcome that this node had stored; it is stored again");
                     return Ok(());
                 }
-                Outcome::Found(Some(found)) if expected.is_none() && lacks(told, &found, now) => expected = Some(found),
+                Outcome::Found(Some(found))
+                    if expected.is_none() && (lacks(told, &found, now) || precedes(Some(&found), &told.record)) =>
+                {
+                    expected = Some(found);
+                }
                 Outcome::Found(_) | Outcome::Untimely(_) | Outcome::Foreign => return Ok(()),
             }
         }
     }
+}
+
+/// Whether what is there is what there was before the last attempt of `record`.
+fn precedes(found: Option<&[u8]>, record: &Record) -> bool {
+    let Some(found) = found else { return true };
+    row::read(record.id(), found).is_ok_and(|found| found.precedes(record))
 }
 
 /// Whether a row is that of the record before it was settled, and nothing came

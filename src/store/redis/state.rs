@@ -32,6 +32,15 @@ const TOLERANCE: Duration = Duration::from_secs(1);
 /// How many records a node remembers to have seen.
 const SEEN: u64 = 100_000;
 
+/// What is wrong with a server.
+#[derive(Debug, Default)]
+struct Faults {
+    /// What `strict` does not put up with.
+    faults: Vec<String>,
+    /// That, and what is only told.
+    all: Vec<String>,
+}
+
 /// The state of one node.
 pub(super) struct State {
     pub(super) plan: RedisPlan,
@@ -58,7 +67,7 @@ pub(super) struct State {
     /// knows whether the routes find theirs, and nothing is granted.
     pub(super) looked: AtomicBool,
     /// What is wrong with which server.
-    at_fault: Mutex<BTreeMap<String, Vec<String>>>,
+    at_fault: Mutex<BTreeMap<String, Faults>>,
     /// Why the servers are not used, if `strict` forbids it.
     unfit: ArcSwapOption<String>,
     /// The time that servers are told, in tests.
@@ -143,16 +152,17 @@ impl State {
     }
 
     /// Notes what is wrong with a server now; what is new of it comes back.
-    pub(super) fn found_at_fault(&self, server: String, faults: Vec<String>) -> Vec<String> {
+    pub(super) fn found_at_fault(&self, server: String, faults: Vec<String>, cautions: Vec<String>) -> Vec<String> {
         let mut at_fault = lock(&self.at_fault);
-        let known = at_fault.insert(server, faults.clone()).unwrap_or_default();
-        at_fault.retain(|_, faults| !faults.is_empty());
+        let all: Vec<String> = faults.iter().chain(&cautions).cloned().collect();
+        let known = at_fault.insert(server, Faults { faults, all: all.clone() }).unwrap_or_default();
         if self.plan.strict {
-            let all = at_fault.iter().map(|(server, faults)| format!("{server}: {}", faults.join("; ")));
-            let all = all.collect::<Vec<_>>().join("; ");
-            self.unfit.store((!all.is_empty()).then(|| Arc::new(all)));
+            let unfit = at_fault.iter().filter(|(_, found)| !found.faults.is_empty());
+            let unfit = unfit.map(|(server, found)| format!("{server}: {}", found.faults.join("; ")));
+            let unfit = unfit.collect::<Vec<_>>().join("; ");
+            self.unfit.store((!unfit.is_empty()).then(|| Arc::new(unfit)));
         }
-        faults.into_iter().filter(|fault| !known.contains(fault)).collect()
+        all.into_iter().filter(|fault| !known.all.contains(fault)).collect()
     }
 
     /// Why the servers are not to be used.

@@ -35,26 +35,41 @@ const RESTS: u32 = 50;
 impl RedisStore {
     /// Does it until the store is closed.
     pub(super) fn keep_up(&self) {
-        let store = self.clone();
+        let (store, watcher) = (self.clone(), self.clone());
         self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(async move {
             loop {
-                if let Err(fault) = store.round().await {
+                if let Err(fault) = store.pass().await {
                     tracing::debug!(%fault, "the upkeep of the store is put off");
+                }
+                sleep(EVERY).await;
+            }
+        }));
+        self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(async move {
+            loop {
+                if let Err(fault) = watcher.look_around().await {
+                    tracing::debug!(%fault, "the servers could not be looked at");
                 }
                 sleep(EVERY).await;
             }
         }));
     }
 
-    async fn round(&self) -> Result<(), Fault> {
+    /// Looks at the servers and the other nodes, however long a pass takes.
+    async fn look_around(&self) -> Result<(), Fault> {
         for link in self.servers.links() {
             if let Some(vitals) = link.vitals() {
                 welcome::judge(&self.state, &link, &vitals);
                 self.learn_of_change(&link, &vitals.run_id).await?;
             }
         }
+        match self.servers_time() {
+            Some(now) => self.sign_in(now).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn pass(&self) -> Result<(), Fault> {
         let Some(now) = self.servers_time() else { return Ok(()) };
-        self.sign_in(now).await?;
         let counted = self.count_all(Some(RESTS)).await?;
         self.state.counted(counted);
         self.tend_lineages(now).await

@@ -72,11 +72,19 @@ impl Welcome for State {
 
 /// Says what about a server endangers the records; with `strict` it is not used.
 pub(super) fn judge(state: &State, link: &Link, vitals: &Vitals) {
-    for fault in state.found_at_fault(link.place(), faults(vitals)) {
+    for fault in state.found_at_fault(link.place(), faults(vitals), cautions(vitals)) {
         tracing::warn!(server = %link.place(), strict = state.plan.strict, "{fault}");
     }
 }
 
+/// What is said of a server that is used all the same.
+fn cautions(vitals: &Vitals) -> Vec<String> {
+    let snapshots_alone = vitals.persists == Some(true) && !vitals.appends;
+    let why = "it writes snapshots alone, so a restart forgets what came after the last one and its requests run again; set `appendonly yes`";
+    snapshots_alone.then(|| why.to_owned()).into_iter().collect()
+}
+
+/// What `strict` does not put up with.
 fn faults(vitals: &Vitals) -> Vec<String> {
     let mut faults = Vec::new();
     let (major, minor, patch) = vitals.version;

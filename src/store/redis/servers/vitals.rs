@@ -35,6 +35,8 @@ pub(in crate::store::redis) struct Vitals {
     pub(in crate::store::redis) eviction_policy: Option<String>,
     /// Bytes of memory it may use; 0 is no limit.
     pub(in crate::store::redis) max_memory: Option<u64>,
+    /// Whether it writes an append-only file.
+    pub(in crate::store::redis) appends: bool,
     /// Whether it writes an append-only file or snapshots.
     pub(in crate::store::redis) persists: Option<bool>,
     /// The history of its data, which ends when it becomes a replica.
@@ -81,6 +83,7 @@ impl Vitals {
             connected_replicas: number("connected_slaves").and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
             eviction_policy: fields.get("maxmemory_policy").map(ToString::to_string),
             max_memory: number("maxmemory"),
+            appends,
             persists: if appends { Some(true) } else { save.map(|save| !save.is_empty()) },
             replication_id: fields.get("master_replid").unwrap_or(&"").to_string(),
             promoted: fields.get("master_replid2").is_some_and(|id| id.bytes().any(|byte| byte != b'0')),

@@ -215,3 +215,35 @@ async fn a_change_that_another_node_wrote_down_is_learned_of() {
     assert!(matches!(store.claim(ask(&store, "b", 2, LEASE)).await, Err(StoreError::HeldBack { .. })));
     until_it_grants(&store, "c", 3).await;
 }
+
+/// The replica had heard of the attempt before, and of nothing since.
+#[tokio::test]
+async fn a_second_attempt_is_given_back_over_what_was_there_before_it() {
+    let mut server = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (owner, other) = (open(&server, 1).await, open(&server, 2).await);
+    let lease = Duration::from_secs(2);
+    let release = Settlement::Release(crate::model::outcome::ReleaseReason::Status(429));
+    for (n, name) in (1..).zip(["running", "completed"]) {
+        let first = ask(&owner, name, n, lease);
+        grant(&owner, &first).await;
+        owner.settle(first.id(), first.token, release.clone()).await.unwrap().unwrap();
+        server.command(&["COPY", &key(first.id()), &format!("copy of {name}")]).done();
+    }
+    let [running, completed] = [(3, "running"), (4, "completed")].map(|(n, name)| ask(&owner, name, n, lease));
+    grant(&owner, &running).await;
+    grant(&owner, &completed).await;
+    owner.settle(completed.id(), completed.token, done()).await.unwrap().unwrap();
+    for offer in [&running, &completed] {
+        server.command(&["COPY", &format!("copy of {}", offer.key), &key(offer.id()), "REPLACE"]).done();
+    }
+    server.kill();
+    server.start_again();
+    eventually("claims are granted again", async || {
+        _ = owner.confirm(running.id(), running.token, lease).await;
+        matches!(other.claim(ask(&other, "new", 9, lease)).await, Ok(Admission::Granted(_)))
+    })
+    .await;
+    let again = |name, n| other.claim(ask(&other, name, n, lease));
+    assert!(matches!(again("running", 10).await, Ok(Admission::InFlight(running)) if running.attempt == 2));
+    assert!(matches!(again("completed", 11).await, Ok(Admission::Replay(_))));
+}
