@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -20,7 +21,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
-use crate::plan::AdminPlan;
+use crate::plan::{AdminPlan, Plan};
 use crate::store::Health;
 use crate::telemetry::Levels;
 
@@ -37,6 +38,8 @@ const MAX_CONNECTIONS: u64 = 256;
 #[derive(Debug, Clone)]
 pub struct Admin {
     engine: Engine,
+    /// What runs now.
+    plan: Arc<ArcSwap<Plan>>,
     health: watch::Receiver<Health>,
     access: Arc<Access>,
     connections: crate::engine::capacity::Gauge,
@@ -56,9 +59,9 @@ struct Access {
 }
 
 impl Admin {
-    /// An admin side for `engine`, as `plan` allows it. `bound` is the address
-    /// it really listens on.
-    pub fn new(engine: Engine, plan: AdminPlan, bound: SocketAddr) -> Self {
+    /// An admin side for `engine` and what it runs, as `admin` allows it. `bound`
+    /// is the address it really listens on.
+    pub fn new(engine: Engine, running: Arc<ArcSwap<Plan>>, plan: AdminPlan, bound: SocketAddr) -> Self {
         let names = [
             plan.address.ip().to_string(),
             bound.ip().to_string(),
@@ -72,6 +75,7 @@ impl Admin {
         let health = engine.store.health();
         Self {
             engine,
+            plan: running,
             health,
             access: Arc::new(Access { plan, hosts }),
             connections: Default::default(),
@@ -149,12 +153,18 @@ impl Admin {
         {
             return found.clone();
         }
-        let found = match timeout(PROBE_TIMEOUT, self.engine.probe()).await {
+        let found = match timeout(PROBE_TIMEOUT, self.engine.probe(self.longest_lease())).await {
             Ok(found) => found.map_err(|unfit| unfit.to_string()),
             Err(_) => Err("it does not answer".into()),
         };
         *last = Some((Instant::now(), found.clone()));
         found
+    }
+
+    /// The longest lease of any route: a node is ready when all of them can claim.
+    fn longest_lease(&self) -> Duration {
+        let plan = self.plan.load();
+        plan.router.routes().iter().map(|route| route.policy.lease).max().unwrap_or_default()
     }
 
     async fn metrics(&self) -> Response<Full<Bytes>> {

@@ -161,7 +161,8 @@ impl Server {
             let address = listener.local_addr()?;
             tracing::info!(%address, "admin listening");
             // It answers to the very end: readiness has to be seen as false.
-            tokio::spawn(Admin::new(engine, plan, address).listen(listener, CancellationToken::new()));
+            let running = Arc::clone(&ingress.plan);
+            tokio::spawn(Admin::new(engine, running, plan, address).listen(listener, CancellationToken::new()));
         }
         Ok(Self { ingress, connections, is_unchecked, addresses })
     }

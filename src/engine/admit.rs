@@ -186,7 +186,7 @@ impl Engine {
             Ok(true) => {
                 let claim = claim.settle();
                 let about = (claim.id, StateName::InFlight);
-                self.settle(&claim, Settlement::Release(ReleaseReason::NotSent), &mut None).await;
+                self.settle(&claim, Settlement::Release(ReleaseReason::NotSent), &mut None, None).await;
                 return Asked::Told(still_running(running, about, running.since));
             }
             Err(error) => {
@@ -198,7 +198,7 @@ impl Engine {
             // The store was emptied between two claims of this node. The second
             // is not used, and says so in the only way that lets nobody else in
             // while the first one runs.
-            self.settle(&claim.settle(), Settlement::Doubt(DoubtReason::Abandoned), &mut None).await;
+            self.settle(&claim.settle(), Settlement::Doubt(DoubtReason::Abandoned), &mut None, None).await;
             return Asked::Running(running);
         }
         if waited_for.is_some_and(|before| before.attempt < claim.attempt) && !claim.over_doubt {

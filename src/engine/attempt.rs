@@ -208,9 +208,8 @@ impl Attempt {
     /// Writes what was learned; nobody is woken yet.
     pub(super) async fn write(&mut self, claim: &LateClaim, settlement: Settlement) -> Written {
         self.engine.metrics.attempt_ended(&settlement, self.is_late);
-        let written = self.engine.settle(claim, settlement, &mut self.seat).await;
-        self.heartbeat = None;
-        written
+        let heartbeat = self.heartbeat.take();
+        self.engine.settle(claim, settlement, &mut self.seat, heartbeat).await
     }
 
     /// Wakes who waits, to ask the store.

@@ -22,6 +22,7 @@ mod settle;
 mod waiter;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -113,15 +114,16 @@ impl Engine {
         answer
     }
 
-    /// Whether the store takes a record through its whole life.
+    /// Whether the store takes a record through its whole life, now, under that
+    /// lease.
     ///
     /// # Errors
     /// What it does not do.
-    pub async fn probe(&self) -> Result<(), probe::Unfit> {
+    pub async fn probe(&self, lease: Duration) -> Result<(), probe::Unfit> {
         let no_entropy = |error: entropy::NoEntropy| StoreError::Unavailable(error.to_string());
         let token = entropy::attempt_token().map_err(no_entropy)?;
         let attempt_id = entropy::attempt_id().map_err(no_entropy)?;
-        probe::probe(&*self.store, self.boot, token, attempt_id).await
+        probe::probe(&*self.store, self.boot, token, attempt_id, lease).await
     }
 
     /// Begins a stop: keyed requests are turned away and waiters sent home.

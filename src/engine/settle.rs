@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::claim::LateClaim;
+use super::heartbeat::Heartbeat;
 use super::waiter::Seat;
 use crate::model::outcome::ReleaseReason;
 use crate::model::record::{Refusal, Settlement};
@@ -35,8 +36,14 @@ impl Engine {
     /// Writes a settlement. If that fails within one store timeout it is tried
     /// again in the background until it succeeds, is refused or the process
     /// stops; `seat` stays taken meanwhile, so that duplicates keep waiting for
-    /// the truth, and is told when it is there.
-    pub(super) async fn settle(&self, claim: &LateClaim, settlement: Settlement, seat: &mut Option<Seat>) -> Written {
+    /// the truth, and is told when it is there; `heartbeat` goes on as well.
+    pub(super) async fn settle(
+        &self,
+        claim: &LateClaim,
+        settlement: Settlement,
+        seat: &mut Option<Seat>,
+        heartbeat: Option<Heartbeat>,
+    ) -> Written {
         match self.try_settle(claim, settlement.clone()).await {
             Ok(Ok(settled)) => Written::Settled(settled),
             Ok(Err(refusal)) => {
@@ -50,6 +57,7 @@ impl Engine {
                 let (engine, seat) = (self.clone(), seat.take());
                 self.tasks.spawn(async move {
                     let id = claim.id;
+                    let _believed = heartbeat;
                     if engine.settle_until_known(claim, settlement, error, seat).await {
                         tracing::info!(record = %id, "the outcome is stored now");
                     }

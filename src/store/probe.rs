@@ -22,9 +22,6 @@ pub const LINEAGE: Lineage = Lineage::from_bytes(*b"readyz\0\0");
 
 /// For how long a probe's record stays if it cannot be taken away.
 const STAYS: Duration = Duration::from_secs(10);
-/// The shortest lease there is: where claims are held back after a change of
-/// the server, what is stored can be replayed, and a node that does is ready.
-const LEASE: Duration = Duration::from_secs(1);
 
 /// Why a store is not fit for work.
 #[derive(Debug, thiserror::Error)]
@@ -38,12 +35,19 @@ pub enum Unfit {
 }
 
 /// Takes a record of this run through its life, as an attempt of that token
-/// and that id.
+/// and that id, under a lease like that of a route: where a claim of the route
+/// would be held back, this one is.
 ///
 /// # Errors
 /// [`Unfit`]; the record is gone a few seconds later all the same.
-pub async fn probe(store: &dyn Store, boot: BootId, token: AttemptToken, attempt_id: u64) -> Result<(), Unfit> {
-    let offer = offer(boot, token, attempt_id);
+pub async fn probe(
+    store: &dyn Store,
+    boot: BootId,
+    token: AttemptToken,
+    attempt_id: u64,
+    lease: Duration,
+) -> Result<(), Unfit> {
+    let offer = Offer { lease, ..offer(boot, token, attempt_id) };
     let id = offer.id();
     match store.claim(offer).await {
         Ok(Admission::Granted(_)) => {}
@@ -92,7 +96,7 @@ fn offer(boot: BootId, token: AttemptToken, attempt_id: u64) -> Offer {
         token,
         attempt_id,
         node: boot,
-        lease: LEASE,
+        lease: STAYS,
         caps: UnknownCaps { per_scope: u64::MAX, per_route: u64::MAX },
         waited_for: None,
     }

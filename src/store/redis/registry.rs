@@ -124,6 +124,11 @@ impl RedisStore {
             });
             usage.live_until = usage.live_until.max(live_until);
         }
+        // Who else there is has to be known as well: a route that another node has
+        // under an earlier name is not to be made under its new one yet.
+        if let Some(now) = self.servers_time() {
+            self.sign_in(now).await?;
+        }
         self.state.looked.store(true, Ordering::Release);
         Ok(uses.into_values().collect())
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
+use tokio::sync::Notify;
 
 use super::claims::Claims;
 use super::put;
@@ -63,6 +64,8 @@ pub(super) struct State {
     /// others do.
     pub(super) announced: ArcSwap<Vec<Lineage>>,
     pub(super) elsewhere: ArcSwap<HashSet<Lineage>>,
+    /// Told when a connection to a server was welcomed.
+    pub(super) welcomed: Notify,
     /// Whether somebody has looked which records live: before that nobody
     /// knows whether the routes find theirs, and nothing is granted.
     pub(super) looked: AtomicBool,
@@ -103,6 +106,7 @@ impl State {
             census: Mutex::default(),
             announced: ArcSwap::default(),
             elsewhere: ArcSwap::default(),
+            welcomed: Notify::new(),
             looked: AtomicBool::new(false),
             at_fault: Mutex::default(),
             unfit: ArcSwapOption::empty(),

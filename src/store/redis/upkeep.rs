@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::row;
 use super::servers::{Fault, Link};
@@ -22,8 +22,11 @@ use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::store::census::Census;
 
-/// The pause between two rounds.
+/// The pause between two passes over the rows.
 const EVERY: Duration = Duration::from_secs(10);
+/// How often the servers and the other nodes are looked at: so long may two
+/// nodes disagree on what there is.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How many keys one SCAN looks at.
 const SCAN_COUNT: u32 = 1000;
 /// How many rows are cut down at a time.
@@ -49,7 +52,8 @@ impl RedisStore {
                 if let Err(fault) = watcher.look_around().await {
                     tracing::debug!(%fault, "the servers could not be looked at");
                 }
-                sleep(EVERY).await;
+                // At once where a server is new: it may have lost who runs.
+                _ = timeout(LOOK_EVERY, watcher.state.welcomed.notified()).await;
             }
         }));
     }

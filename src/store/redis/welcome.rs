@@ -65,6 +65,7 @@ impl Welcome for State {
             if before.is_some() {
                 self.tell_again(link, connection).await?;
             }
+            self.welcomed.notify_one();
             Ok(())
         })
     }
