@@ -6,7 +6,7 @@
 //! lost this way would be unknown, or its request would run again. What is too
 //! old or too much is left out: this narrows a gap, it closes none.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -72,11 +72,12 @@ impl Recent {
         inner.bytes = inner.told.iter().map(|told| told.bytes).sum();
     }
 
-    /// All of them that are not too old at `now`, in their order.
-    pub(super) fn all(&self, now: Boottime) -> Vec<Arc<Told>> {
+    /// The last one of each record, if it is not too old at `now`.
+    pub(super) fn last_of_each(&self, now: Boottime) -> Vec<Arc<Told>> {
         let mut inner = self.lock();
         inner.tidy(now);
-        inner.told.iter().cloned().collect()
+        let last: HashMap<RecordId, &Arc<Told>> = inner.told.iter().map(|told| (told.record.id(), told)).collect();
+        last.into_values().cloned().collect()
     }
 }
 

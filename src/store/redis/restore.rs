@@ -94,7 +94,7 @@ impl State {
     /// Tells a new server what this node settled a moment ago: it may have been
     /// told to the other one only.
     pub(super) async fn tell_again(&self, link: &Link, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
-        let told = self.recent.all(self.clock.boottime());
+        let told = self.recent.last_of_each(self.clock.boottime());
         let here: Vec<_> = told.iter().filter(|told| link.holds(&self.keys.record(told.record.id()))).collect();
         for some in here.chunks(AT_ONCE) {
             let each = some.iter().map(|told| self.tell_one_again(link, connection.clone(), told));
@@ -118,7 +118,7 @@ impl State {
         let (window, news) = (self.window(now, now.after(self.plan.timeout)), self.news_of(id));
         // Nothing is there, or what was there before it was settled.
         let mut expected: Option<Vec<u8>> = None;
-        loop {
+        for _ in 0..ROUNDS {
             let put = Put {
                 expected: expected.as_deref(),
                 next: Some(&row),
@@ -137,14 +137,13 @@ impl State {
                     tracing::warn!(record = %id, "the server had lost an outcome that this node had stored; it is stored again");
                     return Ok(());
                 }
-                Outcome::Found(Some(found))
-                    if expected.is_none() && (lacks(told, &found, now) || precedes(Some(&found), &told.record)) =>
-                {
+                Outcome::Found(Some(found)) if lacks(told, &found, now) || precedes(Some(&found), &told.record) => {
                     expected = Some(found);
                 }
                 Outcome::Found(_) | Outcome::Untimely(_) | Outcome::Foreign => return Ok(()),
             }
         }
+        Ok(())
     }
 }
 

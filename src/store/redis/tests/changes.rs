@@ -141,6 +141,23 @@ async fn what_was_settled_a_moment_ago_is_told_to_a_server_that_lost_it() {
     assert!(matches!(again(3).await, Ok(Admission::Granted(_))), "what was forgotten stays so");
 }
 
+/// All of them are told at once, and only the last one counts.
+#[tokio::test]
+async fn of_several_attempts_the_last_is_told_again() {
+    let mut server = RedisServer::start();
+    let (owner, other) = (open(&server, 1).await, open(&server, 2).await);
+    let release = Settlement::Release(crate::model::outcome::ReleaseReason::Status(429));
+    for (n, settlement) in [(1, release.clone()), (2, release.clone()), (3, release), (4, done())] {
+        let offer = ask(&owner, "k", n, LEASE);
+        grant(&owner, &offer).await;
+        owner.settle(offer.id(), offer.token, settlement).await.unwrap().unwrap();
+    }
+    server.kill();
+    server.start_again();
+    until_it_grants(&other, "new", 9).await;
+    assert!(matches!(other.claim(ask(&other, "k", 10, LEASE)).await, Ok(Admission::Replay(_))));
+}
+
 /// Its replica had only heard of the claim.
 #[tokio::test]
 async fn an_outcome_is_told_to_a_server_that_knows_the_claim_alone() {
