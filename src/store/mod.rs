@@ -15,7 +15,10 @@
 //!    let the request through a second time.
 //! 5. **Nothing open vanishes.** Rows in flight and unknown have no end by time
 //!    (unless the route sets `unknown_retention`); nothing is ever evicted.
-//! 6. **Honest about failure.** An error says whether the write may have been
+//! 6. **Shared or not.** Where other nodes share a store, claims have a lease
+//!    and lapse without a word from their owner; who waits is told what others
+//!    did; time is that of whoever keeps the records.
+//! 7. **Honest about failure.** An error says whether the write may have been
 //!    applied all the same. Nothing is retried inside a store in the hope that
 //!    it works the second time.
 //!
@@ -69,8 +72,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The record as it stands, if there is one.
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>>;
 
-    /// Whether there may be a record of that id, as far as the store can tell
-    /// while it cannot be asked. `false` is a promise.
+    /// Whether there may be a record of that id, as far as this node can tell
+    /// while the store cannot be asked. Where nobody else makes records, `false`
+    /// is a promise.
     fn may_hold(&self, id: RecordId) -> bool;
 
     /// The time that records are counted in: that of whoever keeps them.
