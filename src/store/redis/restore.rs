@@ -1,6 +1,9 @@
 //! Giving a server back what it may have lost: the claims that this node holds,
 //! and what it settled a moment ago. Whatever came after either stays.
 
+use std::sync::Arc;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
 use redis::aio::MultiplexedConnection;
 
 use super::claims::Held;
@@ -9,6 +12,7 @@ use super::recent::Told;
 use super::row::{self, Row};
 use super::servers::{Fault, Link};
 use super::state::State;
+use crate::model::key::RecordId;
 use crate::model::record::{Event, Record, Term};
 use crate::model::time::Timestamp;
 
@@ -28,14 +32,7 @@ impl State {
         has_changed: bool,
     ) -> Result<(), Fault> {
         let ours = self.claims.all().into_iter().filter(|held| link.holds(&self.keys.record(held.record.id())));
-        let ours: Vec<Held> = ours.collect();
-        for some in ours.chunks(AT_ONCE) {
-            let each = some.iter().map(|held| self.put_one_back(link, connection.clone(), held.clone(), has_changed));
-            for done in futures_util::future::join_all(each).await {
-                done?;
-            }
-        }
-        Ok(())
+        some_at_once(ours.map(|held| self.put_one_back(link, connection.clone(), held, has_changed))).await
     }
 
     async fn put_one_back(
@@ -58,35 +55,16 @@ impl State {
             return Ok(());
         }
         let row = Row::of(&record);
-        let window = self.window(now, now.after(self.plan.timeout));
         // The row as it was, none, or what was there before this attempt;
         // whatever else is there came after it.
         let may_be_lost = has_changed || held.is_believed(asked_at);
-        let mut expected = Some(held.row.clone());
-        for _ in 0..ROUNDS {
-            let put = Put {
-                expected: expected.as_deref(),
-                next: Some(&row),
-                window,
-                now: self.told_time(),
-                ..Put::default()
-            };
-            let outcome = match self.put_on(&mut connection, &self.keys.record(id), &put).await {
-                // What is known there can be told all the same.
-                Err(Fault::Full) => return Ok(()),
-                answered => answered?.outcome,
-            };
-            match outcome {
-                Outcome::Written => {
-                    if expected.is_none_or(|expected| expected != held.row) {
-                        tracing::warn!(record = %id, "the server had lost a claim of this node; it is put back");
-                    }
-                    self.claims.renewed(Held { record, row: row.bytes, confirmed_at: asked_at, ..held });
-                    return Ok(());
-                }
-                Outcome::Found(found) if may_be_lost && precedes(found.as_deref(), &held.record) => expected = found,
-                Outcome::Found(_) | Outcome::Untimely(_) | Outcome::Foreign => return Ok(()),
+        let gives_way = |found: Option<&[u8]>| may_be_lost && precedes(found, &held.record);
+        let put = Put { expected: Some(&held.row), next: Some(&row), ..self.put_at(now) };
+        if let Placed::Over(over) = self.place(&mut connection, id, put, gives_way).await? {
+            if over.as_ref() != Some(&held.row) {
+                tracing::warn!(record = %id, "the server had lost a claim of this node; it is put back");
             }
+            self.claims.renewed(Held { record, row: row.bytes, confirmed_at: asked_at, ..held });
         }
         Ok(())
     }
@@ -95,56 +73,73 @@ impl State {
     /// told to the other one only.
     pub(super) async fn tell_again(&self, link: &Link, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
         let told = self.recent.last_of_each(self.clock.boottime());
-        let here: Vec<_> = told.iter().filter(|told| link.holds(&self.keys.record(told.record.id()))).collect();
-        for some in here.chunks(AT_ONCE) {
-            let each = some.iter().map(|told| self.tell_one_again(link, connection.clone(), told));
-            for done in futures_util::future::join_all(each).await {
-                done?;
-            }
-        }
-        Ok(())
+        let here = told.into_iter().filter(|told| link.holds(&self.keys.record(told.record.id())));
+        some_at_once(here.map(|told| self.tell_one_again(link, connection.clone(), told))).await
     }
 
     async fn tell_one_again(
         &self,
         link: &Link,
         mut connection: MultiplexedConnection,
-        told: &Told,
+        told: Arc<Told>,
     ) -> Result<(), Fault> {
         let id = told.record.id();
         let Some(now) = self.now(link, self.clock.boottime()) else { return Ok(()) };
         let Some(record) = told.record.clone().at(now) else { return Ok(()) };
-        let row = Row::of(&record);
-        let (window, news) = (self.window(now, now.after(self.plan.timeout)), self.news_of(id));
+        let (row, news) = (Row::of(&record), self.news_of(id));
         // Nothing is there, or what was there before it was settled.
-        let mut expected: Option<Vec<u8>> = None;
-        for _ in 0..ROUNDS {
-            let put = Put {
-                expected: expected.as_deref(),
-                next: Some(&row),
-                window,
-                news: Some((&self.channel, &news)),
-                now: self.told_time(),
-                ..Put::default()
-            };
-            let outcome = match self.put_on(&mut connection, &self.keys.record(id), &put).await {
-                // There is room for no more; the claims are there.
-                Err(Fault::Full) => return Ok(()),
-                answered => answered?.outcome,
-            };
-            match outcome {
-                Outcome::Written => {
-                    tracing::warn!(record = %id, "the server had lost an outcome that this node had stored; it is stored again");
-                    return Ok(());
-                }
-                Outcome::Found(Some(found)) if lacks(told, &found, now) || precedes(Some(&found), &told.record) => {
-                    expected = Some(found);
-                }
-                Outcome::Found(_) | Outcome::Untimely(_) | Outcome::Foreign => return Ok(()),
-            }
+        let gives_way = |found: Option<&[u8]>| {
+            found.is_some_and(|found| lacks(&told, found, now) || precedes(Some(found), &told.record))
+        };
+        let put = Put { next: Some(&row), news: Some((&self.channel, &news)), ..self.put_at(now) };
+        if let Placed::Over(_) = self.place(&mut connection, id, put, gives_way).await? {
+            tracing::warn!(record = %id, "the server had lost an outcome that this node had stored; it is stored again");
         }
         Ok(())
     }
+
+    fn put_at<'a>(&self, now: Timestamp) -> Put<'a> {
+        Put { window: self.window(now), now: self.told_time(), ..Put::default() }
+    }
+
+    /// Takes the place of what `put` expects, or of something else that
+    /// `gives_way`.
+    async fn place(
+        &self,
+        connection: &mut MultiplexedConnection,
+        id: RecordId,
+        put: Put<'_>,
+        gives_way: impl Fn(Option<&[u8]>) -> bool,
+    ) -> Result<Placed, Fault> {
+        let key = self.keys.record(id);
+        let mut expected = put.expected.map(<[u8]>::to_vec);
+        for _ in 0..ROUNDS {
+            let outcome = match self.put_on(connection, &key, &Put { expected: expected.as_deref(), ..put }).await {
+                // What is known there can be told all the same.
+                Err(Fault::Full) => return Ok(Placed::Not),
+                answered => answered?.outcome,
+            };
+            match outcome {
+                Outcome::Written => return Ok(Placed::Over(expected)),
+                Outcome::Found(found) if gives_way(found.as_deref()) => expected = found,
+                Outcome::Found(_) | Outcome::Untimely(_) | Outcome::Foreign => break,
+            }
+        }
+        Ok(Placed::Not)
+    }
+}
+
+/// Whether a row took its place.
+enum Placed {
+    /// It did, over this.
+    Over(Option<Vec<u8>>),
+    /// Something came after it, or there is no room.
+    Not,
+}
+
+/// Waits for all of them, some at a time, or for the first that fails.
+async fn some_at_once(all: impl Iterator<Item = impl Future<Output = Result<(), Fault>>>) -> Result<(), Fault> {
+    stream::iter(all).buffer_unordered(AT_ONCE).try_collect().await
 }
 
 /// Whether what is there is what there was before the last attempt of `record`.

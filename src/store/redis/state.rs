@@ -126,8 +126,8 @@ impl State {
 
     /// Between which times of the server a step is taken that was decided at
     /// `now`.
-    pub(super) fn window(&self, now: Timestamp, latest: Timestamp) -> (Timestamp, Timestamp) {
-        (now.before(TOLERANCE), latest)
+    pub(super) fn window(&self, now: Timestamp) -> (Timestamp, Timestamp) {
+        (now.before(TOLERANCE), now.after(self.plan.timeout))
     }
 
     /// What those who wait for the record are told when it settles.

@@ -140,7 +140,8 @@ impl Step<'_> {
             let now = state.now(&link, asked_at);
             let mut to_write = None;
             if let (Some(known), Some(now)) = (&known, now) {
-                let moment = Moment { link: &link, now, latest: now.after(state.plan.timeout), asked_at };
+                let window = state.window(now);
+                let moment = Moment { link: &link, now, latest: window.1, asked_at };
                 match decide(known.record.clone(), moment) {
                     Decision::Answer(answer) if is_seen => {
                         return Ok(Done { answer, link, at: now, written: None });
@@ -148,7 +149,7 @@ impl Step<'_> {
                     Decision::Answer(_) => {}
                     Decision::Write(record, answer) => {
                         let row = Row::of(&record);
-                        to_write = Some((record, answer, row, state.window(now, moment.latest)));
+                        to_write = Some((record, answer, row, window));
                     }
                 }
             }
