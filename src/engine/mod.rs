@@ -1,9 +1,10 @@
 //! The idempotency machine.
 //!
 //! [`Engine::admit`](admit) tells the story of one guarded request; the other
-//! files are its chapters: [`candidate`] says which record is meant, [`attempt`] sends once, [`heartbeat`] keeps its
-//! claim believed, [`receive`] reads the answer, [`settle`] writes what was learned, [`waiter`] is where duplicates
-//! wait, [`relay`] is the response on its way through.
+//! files are its chapters: [`candidate`] says which record is meant,
+//! [`attempt`] sends once, [`heartbeat`] keeps its claim believed, [`receive`]
+//! reads the answer, [`settle`] writes what was learned, [`waiter`] is where
+//! duplicates wait, [`relay`] is the response on its way through.
 //!
 //! The engine knows no concrete store and no socket. Everything it starts runs
 //! in tracked tasks that no client can cancel.

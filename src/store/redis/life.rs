@@ -162,7 +162,7 @@ impl RedisStore {
         let event = |_| Event::Settle(token, settlement.clone());
         let (answer, written) = self.apply(id, token, event, Settled::of).await?;
         if let Some(Written { record, row, asked_at, .. }) = written {
-            self.state.recent.note(token, settlement.clone(), record, row.len(), asked_at);
+            self.state.recent.note(token, settlement, record, row.len(), asked_at);
         }
         self.state.claims.over(id, token);
         if answer.is_ok_and(|settled| settled.state == StateName::Released) {

@@ -180,23 +180,12 @@ fn read_member(member: &str) -> Option<(Lineage, &str)> {
     Some((Lineage::from_hex(lineage.as_bytes())?, route))
 }
 
-/// The texts of a reply that is a list of them, in either protocol.
+/// The texts of a reply that is a list of them.
 fn texts(value: Value) -> Vec<String> {
-    fn take(value: Value, into: &mut Vec<String>) {
-        match value {
-            Value::Array(values) => values.into_iter().for_each(|value| take(value, into)),
-            Value::Map(pairs) => pairs.into_iter().for_each(|(key, value)| {
-                take(key, into);
-                take(value, into);
-            }),
-            Value::BulkString(bytes) => into.push(String::from_utf8_lossy(&bytes).into_owned()),
-            Value::SimpleString(text) => into.push(text),
-            Value::Double(number) => into.push(number.to_string()),
-            Value::Int(number) => into.push(number.to_string()),
-            _ => {}
-        }
-    }
-    let mut found = Vec::new();
-    take(value, &mut found);
-    found
+    let Value::Array(values) = value else { return Vec::new() };
+    let text = |value| match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        _ => None,
+    };
+    values.into_iter().filter_map(text).collect()
 }

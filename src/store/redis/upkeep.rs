@@ -97,7 +97,7 @@ impl RedisStore {
     /// The time of any server that was heard.
     pub(super) fn servers_time(&self) -> Option<Timestamp> {
         let here = self.state.clock.boottime();
-        self.servers.links().iter().find_map(|link| self.state.now(link, here))
+        self.servers.ask_any(|link| self.state.now(link, here))
     }
 
     /// Counts what stands open on all servers, and cuts down what is due on the

@@ -92,9 +92,6 @@ fn faults(vitals: &Vitals) -> Vec<String> {
     if vitals.version < OLDEST {
         faults.push(format!("version {major}.{minor}.{patch} is too old; 6.2 or later is needed"));
     }
-    if vitals.is_replica {
-        faults.push("it is a replica and takes no writes".into());
-    }
     match vitals.eviction_policy.as_deref() {
         Some("noeviction") => {}
         Some(policy) => faults.push(format!(
@@ -132,10 +129,7 @@ impl State {
         self.test_commands(&key, connection).await?;
         let always = (Timestamp::default(), Timestamp::from_millis(u64::MAX >> 12));
         let look = Put { now: self.told_time(), waits: true, ..Put::default() };
-        let asked_at = self.clock.boottime();
         let Answered { at, outcome } = self.put_on(connection, &key, &look).await?;
-        link.clock().set(at, self.clock.boottime());
-        tracing::trace!(took = ?self.clock.boottime().since(asked_at), "looked at the server's clock");
         let row = |shape, stays: u64| Row {
             bytes: b"test".to_vec(),
             shape,

@@ -149,6 +149,11 @@ impl Servers {
         self.0.map.load().links.clone()
     }
 
+    /// What the first master says that can say it.
+    pub(in crate::store::redis) fn ask_any<T>(&self, ask: impl FnMut(&Arc<Link>) -> Option<T>) -> Option<T> {
+        self.0.map.load().links.iter().find_map(ask)
+    }
+
     /// Runs a script on a key, on `link` or the master that `link` says the
     /// key's slot has moved to.
     ///
