@@ -28,7 +28,7 @@
 //! machine between [`store`] and [`destination`], which are seams, like
 //! [`clock`]. [`admin`] is the operator's side, [`telemetry`] what the process
 //! says about itself, [`orphans`] the check that no plan loses sight of live
-//! records. [`cli`] has one file a command; [`ledger`] is the practice
+//! records, [`tls`] makes TLS of certificates and keys. [`cli`] has one file a command; [`ledger`] is the practice
 //! destination. Imports run one way; `tests/architecture.rs` holds them to it.
 
 pub mod admin;
@@ -45,3 +45,4 @@ pub mod orphans;
 pub mod plan;
 pub mod store;
 pub mod telemetry;
+pub mod tls;

@@ -68,7 +68,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Matched::Guarded(route, path) => {
             writeln!(out, "route        {} ({})", route.name, route.pattern.as_str())?;
             let view = extract::view(&head.headers, &body, loaded.plan.limits.request_body);
-            let source = Source { head: &head, host: &host, path: &path, body: &view };
+            let source = Source { head: &head, host: &host, path: &path, client_certificate: None, body: &view };
             match explain(&route, &source, &head, &body, loaded.plan.limits.request_body) {
                 Ok(text) => write!(out, "{text}")?,
                 Err(problem) => writeln!(

@@ -224,8 +224,8 @@ impl Server {
             tracing::warn!("{warning}");
         }
         let running = self.ingress.plan.load();
-        if plan.store != running.store || plan.listen != running.listen || plan.admin != running.admin {
-            bail!("`store`, `listen` and `admin` cannot change while running; restart to change them");
+        if plan.store != running.store || !plan.addresses().eq(running.addresses()) || plan.admin != running.admin {
+            bail!("`store`, `admin` and the addresses of `listen` cannot change while running; restart to change them");
         }
         let engine = &self.ingress.engine;
         let uses = engine.store.lineages().await.context("nobody can say which routes still have live records")?;
@@ -293,8 +293,8 @@ fn warn_of_moved_routes(running: &Plan, next: &Plan) {
 }
 
 fn bind_all(plan: &Plan) -> anyhow::Result<Vec<TcpListener>> {
-    let bind = |address: &SocketAddr| listener::bind(*address).with_context(|| format!("cannot listen on {address}"));
-    plan.listen.iter().map(bind).collect()
+    let bind = |address: SocketAddr| listener::bind(address).with_context(|| format!("cannot listen on {address}"));
+    plan.addresses().map(bind).collect()
 }
 
 fn bind_admin(plan: AdminPlan) -> anyhow::Result<(AdminPlan, TcpListener)> {

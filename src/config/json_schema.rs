@@ -54,7 +54,6 @@ fn property(field: &Field) -> Value {
     let mut schema = match field.stage {
         // No value is right yet.
         Stage::Later => json!({ "not": {} }),
-        Stage::OnlyFalse => json!({ "const": false }),
         Stage::Here => kind(&field.kind),
     };
     if let Some(schema) = schema.as_object_mut() {
@@ -87,7 +86,7 @@ fn kind(kind: &Kind) -> Value {
             or_reference(json!({ "anyOf": [{ "type": "integer", "minimum": 200, "maximum": 599 }, text] }))
         }
         Kind::Text(Form::Pattern) => or_reference(pattern("^/")),
-        Kind::Text(Form::Url) => or_reference(pattern("^http://")),
+        Kind::Text(Form::Url) => or_reference(pattern("^https?://")),
         Kind::Text(Form::Redis) => or_reference(pattern("^rediss?://")),
         Kind::Text(_) => json!({ "type": "string" }),
         Kind::List { of, may_be_empty: true } => json!({ "type": "array", "items": self::kind(of) }),

@@ -37,8 +37,6 @@ pub(super) enum Stage {
     Here,
     /// The name is known and refused.
     Later,
-    /// Only `false` can be had yet.
-    OnlyFalse,
 }
 
 /// What may stand as a value.
@@ -88,6 +86,8 @@ pub(super) enum Form {
     Address { off: bool },
     /// A token: visible ASCII. Never shown.
     Secret,
+    /// `10.0.0.0/8`, or one address.
+    Network,
     /// What URIs begin with.
     UriPrefix,
     /// Where requests go.
@@ -205,9 +205,10 @@ impl Form {
             Form::Address { off: true } => {
                 "an IP address and a port such as `127.0.0.1:8081` or `[::1]:8081`, or `off`"
             }
+            Form::Network => "an IP address or a range of them such as `10.0.0.0/8`",
             Form::Secret => "a text of visible ASCII characters without spaces",
             Form::UriPrefix => "the beginning of a URI such as `https://example.com/problems/`",
-            Form::Url => "a URL such as `http://127.0.0.1:9000`",
+            Form::Url => "a URL such as `http://127.0.0.1:9000` or `https://api.example.com`",
             Form::Redis => {
                 "a URL such as `redis://127.0.0.1:6379`, `rediss://cache.example.com/2` or `redis://user:password@cache`"
             }

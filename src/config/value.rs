@@ -1,9 +1,10 @@
 //! One scalar of the file, read as the kind that the table asks for.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::header::{self, HeaderName};
 use http::{HeaderValue, Method, Uri};
+use ipnet::IpNet;
 
 use super::fields::{Fields, Given};
 use super::kind::{Form, Kind, Stage};
@@ -26,6 +27,7 @@ pub(super) enum Value {
     /// Any form of text that needs no type of its own.
     Text(String),
     Address(SocketAddr),
+    Network(IpNet),
     Url(DestinationUrl),
     Redis(RedisUrl),
     Pattern(Pattern),
@@ -42,6 +44,7 @@ pub(super) enum Value {
 /// A destination's URL, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DestinationUrl {
+    pub(super) is_https: bool,
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) authority: String,
@@ -107,7 +110,7 @@ fn within<T: PartialOrd>(value: T, min: T, max: T) -> Result<T, Refusal> {
 fn word(words: &'static [(&'static str, Stage)], text: &str) -> Result<Value, Refusal> {
     match words.iter().find(|(word, _)| *word == text) {
         Some((_, Stage::Later)) => Err(Some("it is not there yet in this version".into())),
-        Some((word, Stage::Here | Stage::OnlyFalse)) => Ok(Value::Word(word)),
+        Some((word, Stage::Here)) => Ok(Value::Word(word)),
         None => {
             let meant = suggest::nearest(text, words.iter().map(|(word, _)| *word));
             Err(meant.map(|meant| format!("did you mean `{meant}`?")))
@@ -124,6 +127,7 @@ fn text(form: Form, text: &str) -> Result<Value, Refusal> {
         Form::Host => host(text),
         Form::Address { off: true } if text == "off" => Ok(Value::Off),
         Form::Address { .. } => text.parse().map(Value::Address).map_err(|_| None),
+        Form::Network => network(text).map(Value::Network).ok_or(None),
         Form::Secret => as_text(visible()),
         Form::UriPrefix => {
             as_text(visible() && has_scheme(text) && !text.contains(['"', '<', '>', '\\', '`', '{', '}']))
@@ -148,6 +152,11 @@ fn text(form: Form, text: &str) -> Result<Value, Refusal> {
             Template::parse(text, place).map(Value::Template).map_err(|error| Some(error.to_string()))
         }
     }
+}
+
+/// A range of addresses; one address is a range as well.
+fn network(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 /// Hosts are compared in lower case and without a port.
@@ -215,11 +224,11 @@ fn url(text: &str) -> Result<DestinationUrl, Refusal> {
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
         return Err(None);
     };
-    match scheme.to_ascii_lowercase().as_str() {
-        "http" => {}
-        "https" => return Err(Some("TLS towards the destination is not there yet in this version".into())),
-        _ => return Err(Some("the scheme is `http`".into())),
-    }
+    let is_https = match scheme.to_ascii_lowercase().as_str() {
+        "http" => false,
+        "https" => true,
+        _ => return Err(Some("the scheme is `http` or `https`".into())),
+    };
     if authority.as_str().contains('@') {
         return Err(Some("a destination has no user or password; send a header instead".into()));
     }
@@ -228,6 +237,7 @@ fn url(text: &str) -> Result<DestinationUrl, Refusal> {
     }
     let host = authority.host();
     let port = match authority.as_str().strip_prefix(host) {
+        Some("") if is_https => 443,
         Some("") => 80,
         Some(_) => authority
             .port_u16()
@@ -240,7 +250,7 @@ fn url(text: &str) -> Result<DestinationUrl, Refusal> {
         return Err(None);
     }
     let path_prefix = uri.path().trim_end_matches('/').to_owned();
-    Ok(DestinationUrl { host, port, authority: authority.as_str().to_owned(), path_prefix })
+    Ok(DestinationUrl { is_https, host, port, authority: authority.as_str().to_owned(), path_prefix })
 }
 
 #[cfg(test)]
@@ -256,8 +266,11 @@ mod tests {
             ("http://[::1]", "::1", 80, "[::1]", ""),
             ("http://api/v1/", "api", 80, "api", "/v1"),
             ("HTTP://api/v1/x", "api", 80, "api", "/v1/x"),
+            ("https://api", "api", 443, "api", ""),
+            ("https://api:8443", "api", 8443, "api:8443", ""),
         ] {
             let expected = DestinationUrl {
+                is_https: text.starts_with("https"),
                 host: host.into(),
                 port,
                 authority: authority.into(),
@@ -270,7 +283,6 @@ mod tests {
     #[test]
     fn a_destination_that_would_lose_something_is_refused() {
         for (text, word) in [
-            ("https://api", "TLS towards the destination is not there yet"),
             ("ftp://api", "the scheme"),
             ("http://user:password@api", "no user or password"),
             ("http://api/?a=1", "no query"),
@@ -314,6 +326,8 @@ mod tests {
             (Form::Method, "PURGE", "CONNECT"),
             (Form::SettableHeader, "X-Request-Id", "Content-Length"),
             (Form::Pointer, "/a~1b", "a"),
+            (Form::Network, "10.0.0.0/8", "10.0.0.0/33"),
+            (Form::Network, "::1", "localhost"),
             (Form::Secret, "s3cret", "two words"),
             (Form::KeyPrefix, "shop:prod-2", "shop prod"),
             (Form::KeyPrefix, &"p".repeat(64), &"p".repeat(65)),

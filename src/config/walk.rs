@@ -81,12 +81,7 @@ impl Walk<'_> {
         // A value that is not there has no place of its own.
         let origin = if is_null(node) { key.origin } else { node.origin };
         let at = At { origin, ..key_at };
-        let given = self.value(node, &field.kind, &at)?;
-        if field.stage == Stage::OnlyFalse && matches!(given.value, Value::Bool(true)) {
-            self.report.error(&at, "it is not there yet in this version");
-            return None;
-        }
-        Some(given)
+        self.value(node, &field.kind, &at)
     }
 
     /// A value of this kind; `None` if it is none, and then the report has it.

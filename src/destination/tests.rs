@@ -14,7 +14,8 @@ use super::classify;
 use super::pool::Pools;
 use super::{Cause, Destination, Failure, Inbound, Outbound, OutboundBody};
 use crate::model::outcome::{Certainty, DoubtReason, ReleaseReason};
-use crate::plan::route::DestinationPlan;
+use crate::plan::route::{DestinationPlan, Forwarded};
+use crate::tls::HttpVersions;
 
 fn plan(address: SocketAddr) -> Arc<DestinationPlan> {
     Arc::new(DestinationPlan {
@@ -22,6 +23,8 @@ fn plan(address: SocketAddr) -> Arc<DestinationPlan> {
         port: address.port(),
         authority: address.to_string(),
         path_prefix: String::new(),
+        tls: None,
+        versions: HttpVersions::Http1,
         connect_timeout: Duration::from_secs(2),
         response_timeout: Duration::from_secs(5),
         late_answer: Duration::from_secs(5),
@@ -30,6 +33,8 @@ fn plan(address: SocketAddr) -> Arc<DestinationPlan> {
         keep_alive: Some(Duration::from_secs(60)),
         preserve_host: false,
         preserve_header_case: false,
+        forwarded: Forwarded::XForwarded,
+        via: false,
     })
 }
 

@@ -60,6 +60,7 @@ pub fn refuse_nominated(headers: &HeaderMap, policy: &Policy) -> Result<(), Prob
             | Reference::Query(_)
             | Reference::Path(_)
             | Reference::Host
+            | Reference::ClientCertificate
             | Reference::Key
             | Reference::Record => None,
         };

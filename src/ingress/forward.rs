@@ -15,7 +15,7 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 /// The headers for the destination: the client's end-to-end ones, `Host` by
 /// configuration, and who asked for what. The client's own X-Forwarded-For is
 /// appended to; -Proto and -Host say what this proxy saw.
-pub(super) fn headers(received: &HeaderMap, host: &str, peer: Peer, destination: &DestinationPlan) -> HeaderMap {
+pub(super) fn headers(received: &HeaderMap, host: &str, peer: &Peer, destination: &DestinationPlan) -> HeaderMap {
     let mut headers = received.clone();
     keep_end_to_end(&mut headers);
     // Either the body is here already, or hyper has asked for it.
@@ -34,7 +34,7 @@ pub(super) fn headers(received: &HeaderMap, host: &str, peer: Peer, destination:
     headers
 }
 
-fn chain(headers: &HeaderMap, peer: Peer) -> HeaderValue {
+fn chain(headers: &HeaderMap, peer: &Peer) -> HeaderValue {
     let address = peer.address.ip().to_canonical().to_string();
     let mut chain: Vec<u8> = Vec::new();
     for value in headers.get_all(FORWARDED_FOR) {
@@ -60,7 +60,7 @@ pub(super) fn target(received: &Uri, destination: &DestinationPlan) -> Option<Ur
 pub(super) fn head(
     mut head: request::Parts,
     host: &str,
-    peer: Peer,
+    peer: &Peer,
     destination: &DestinationPlan,
 ) -> Option<request::Parts> {
     head.headers = headers(&head.headers, host, peer, destination);

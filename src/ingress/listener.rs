@@ -50,7 +50,12 @@ impl Ingress {
             };
             match accepted {
                 Ok((stream, address)) => {
-                    connections.spawn(self.clone().connection(stream, Peer { address }));
+                    connections.spawn(
+                        self.clone().connection(
+                            stream,
+                            Peer { address, is_secure: false, is_trusted: false, certificate: None },
+                        ),
+                    );
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -69,7 +74,7 @@ impl Ingress {
         let idle = plan.destination.body_idle_timeout;
         let (socket, watch) = Socket::new(stream, idle);
         let service = service_fn(|request| {
-            let ingress = &self;
+            let (ingress, peer) = (&self, &peer);
             let unanswered = self.engine.capacity.requests.take(1);
             async move {
                 let response = ingress.serve(request, peer).await;

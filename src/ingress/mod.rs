@@ -35,8 +35,21 @@ pub struct Ingress {
 }
 
 /// Who is at the other end of a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Peer {
-    /// The client's address.
+    /// The client's address; behind a PROXY protocol header the one it names.
     pub address: SocketAddr,
+    /// Whether the client spoke TLS.
+    pub is_secure: bool,
+    /// Whether its `X-Forwarded-*` and `Forwarded` are believed.
+    pub is_trusted: bool,
+    /// The fingerprint of its certificate, if it showed one.
+    pub certificate: Option<Arc<str>>,
+}
+
+impl Peer {
+    /// What `{client_cert:fingerprint}` stands for.
+    pub fn certificate(&self) -> Option<&str> {
+        self.certificate.as_deref()
+    }
 }

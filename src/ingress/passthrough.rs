@@ -31,7 +31,7 @@ impl Ingress {
         &self,
         request: Request<Incoming>,
         host: &str,
-        peer: Peer,
+        peer: &Peer,
         plan: &Plan,
         destination: &Arc<DestinationPlan>,
     ) -> Result<Response<ClientBody>, Problem> {

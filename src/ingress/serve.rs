@@ -28,7 +28,7 @@ const LAST_OF_AN_UPLOAD: Duration = Duration::from_secs(1);
 
 impl Ingress {
     /// Answers one request.
-    pub(super) async fn serve(&self, request: Request<Incoming>, peer: Peer) -> Response<ClientBody> {
+    pub(super) async fn serve(&self, request: Request<Incoming>, peer: &Peer) -> Response<ClientBody> {
         let plan = self.plan.load_full();
         let mut noted = AccessLine::begin(Arc::clone(&self.engine.metrics), request.method().clone());
         let mut response = match self.route(request, peer, &plan, &mut noted).await {
@@ -50,7 +50,7 @@ impl Ingress {
     async fn route(
         &self,
         mut request: Request<Incoming>,
-        peer: Peer,
+        peer: &Peer,
         plan: &Arc<Plan>,
         noted: &mut AccessLine,
     ) -> Result<Response<ClientBody>, Problem> {
@@ -90,7 +90,7 @@ impl Ingress {
     async fn guard(
         &self,
         request: Request<Incoming>,
-        peer: Peer,
+        peer: &Peer,
         plan: &Arc<Plan>,
         route: Arc<Route>,
         host: &str,
@@ -107,7 +107,10 @@ impl Ingress {
             let too_large = request.body().size_hint().lower() > plan.limits.request_body;
             let head = request_head(request.method(), request.uri(), request.headers().clone());
             let view = extract::view(&head.headers, &[], 0);
-            match extract::key(policy, &Source { head: &head, host, path, body: &view }) {
+            match extract::key(
+                policy,
+                &Source { head: &head, host, path, client_certificate: peer.certificate(), body: &view },
+            ) {
                 // The body's size is looked at before the key.
                 Ok(Some(_)) => {}
                 Err(_) if too_large => {}
@@ -137,7 +140,7 @@ impl Ingress {
         let head = Arc::new(request_head(&parts.method, &parts.uri, parts.headers));
         let extracted = {
             let view = extract::view(&head.headers, &body, plan.limits.request_body);
-            let source = Source { head: &head, host, path, body: &view };
+            let source = Source { head: &head, host, path, client_certificate: peer.certificate(), body: &view };
             match extract::key(policy, &source)? {
                 Some(key) => Some(extract::extract(&route, &source, &head, key, &body)?),
                 None if policy.key_required => return Err(key_missing(&route)),
@@ -234,7 +237,7 @@ fn forward_of(
     parts: &request::Parts,
     body: &bytes::Bytes,
     host: &str,
-    peer: Peer,
+    peer: &Peer,
     route: &Route,
 ) -> Result<Forward, Problem> {
     let uri = forward::target(&parts.uri, &route.destination)

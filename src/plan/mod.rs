@@ -3,6 +3,7 @@
 //! A request takes one snapshot of the [`Plan`] when it arrives and keeps it
 //! to its end, so that a reload never changes the rules half way through.
 
+pub mod listen;
 pub mod path;
 pub mod policy;
 pub mod route;
@@ -16,13 +17,15 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use listen::ListenPlan;
 use route::{DestinationPlan, Router};
 
 /// Everything a running proxy goes by.
 #[derive(Debug)]
 pub struct Plan {
-    /// The addresses to listen on.
-    pub listen: Vec<SocketAddr>,
+    /// Where clients connect; their number and addresses stay as long as the
+    /// process runs.
+    pub listen: Vec<ListenPlan>,
     /// The admin listener; `None` for `off`.
     pub admin: Option<AdminPlan>,
     /// The routes.
@@ -44,6 +47,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The addresses to listen on.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listen.iter().map(|listener| listener.address)
+    }
+
     /// Whether any destination wants header names spelled as they came.
     pub fn preserves_header_case(&self) -> bool {
         let of_routes = self.router.routes().iter().map(|route| &route.destination);

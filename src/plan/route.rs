@@ -10,6 +10,7 @@ use super::path::{self, NormalPath};
 use super::policy::Policy;
 use super::template::Template;
 use crate::model::key::Lineage;
+use crate::tls::{ClientTls, HttpVersions};
 
 /// A guarded route, compiled.
 #[derive(Debug)]
@@ -54,6 +55,10 @@ pub struct DestinationPlan {
     pub authority: String,
     /// Path prefix of the URL, without its trailing slash; usually empty.
     pub path_prefix: String,
+    /// The TLS spoken with it; in the clear if there is none.
+    pub tls: Option<ClientTls>,
+    /// The versions of HTTP spoken with it.
+    pub versions: HttpVersions,
     /// For a connection to stand.
     pub connect_timeout: Duration,
     /// From the connection's grant to the response head.
@@ -70,6 +75,23 @@ pub struct DestinationPlan {
     pub preserve_host: bool,
     /// Whether the spelling of header names goes on.
     pub preserve_header_case: bool,
+    /// The fields that tell the destination who asked for what.
+    pub forwarded: Forwarded,
+    /// Whether `Via` names this proxy, both ways (RFC 9110, section 7.6.3).
+    pub via: bool,
+}
+
+/// How a destination is told who asked for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forwarded {
+    /// `X-Forwarded-For`, `-Proto` and `-Host`.
+    XForwarded,
+    /// `Forwarded` (RFC 7239).
+    Rfc7239,
+    /// Both of these.
+    Both,
+    /// Not at all.
+    Off,
 }
 
 /// A path pattern: `/orders/{id}/refund`, `/hooks/{*rest}`.

@@ -40,6 +40,8 @@ pub enum Reference {
     Path(String),
     /// `{host}`
     Host,
+    /// `{client_cert:fingerprint}`
+    ClientCertificate,
     /// `{key}`
     Key,
     /// `{record}`
@@ -96,6 +98,8 @@ pub struct Source<'a> {
     pub host: &'a str,
     /// The path parameters, by name.
     pub path: &'a [(String, String)],
+    /// The fingerprint of the client's certificate, if it showed one.
+    pub client_certificate: Option<&'a str>,
     /// The body.
     pub body: &'a View<'a>,
 }
@@ -228,11 +232,9 @@ impl FromStr for Reference {
             ("host", None) => Ok(Reference::Host),
             ("key", None) => Ok(Reference::Key),
             ("record", None) => Ok(Reference::Record),
-            ("client_cert", _) => {
-                Err(TemplateError("`{client_cert:…}` needs TLS, which this version does not have yet".into()))
-            }
+            ("client_cert", Some("fingerprint")) => Ok(Reference::ClientCertificate),
             _ => Err(TemplateError(format!(
-                "`{{{text}}}` is not known; there are {{header:Name}}, {{body:/json/pointer}}, {{query:name}}, {{path:name}} and {{host}}"
+                "`{{{text}}}` is not known; there are {{header:Name}}, {{body:/json/pointer}}, {{query:name}}, {{path:name}}, {{host}} and {{client_cert:fingerprint}}"
             ))),
         }
     }
@@ -249,6 +251,7 @@ impl Reference {
                 Ok(value.map_or(Part::Absent, |(_, value)| text_or_absent(value)))
             }
             Reference::Host => Ok(text_or_absent(source.host)),
+            Reference::ClientCertificate => Ok(source.client_certificate.map_or(Part::Absent, text_or_absent)),
             Reference::Key => Ok(known.map_or(Part::Absent, |known| text_or_absent(known.key))),
             Reference::Record => Ok(known.map_or(Part::Absent, |known| text_or_absent(known.record))),
         }

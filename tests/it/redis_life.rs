@@ -178,7 +178,7 @@ async fn another_redis_needs_a_restart() {
     let first = proxy.send(&pay("k")).await;
     proxy.rewrite_config(Config::new().redis(&redis.url(), "prefix: another"));
     proxy.hup();
-    proxy.logs("`store`, `listen` and `admin` cannot change while running").await;
+    proxy.logs("`store`, `admin` and the addresses of `listen` cannot change while running").await;
     proxy.send(&pay("k")).await.replays(&first);
     proxy.rewrite_config(Config::new().redis(&redis.url(), "").defaults("wait: 1s"));
     proxy.hup();

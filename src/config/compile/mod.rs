@@ -10,17 +10,28 @@ mod policy;
 mod routes;
 mod statuses;
 mod store;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::fields::Fields;
+use super::fields::{Fields, Given};
 use super::finding::{At, Report};
 use super::value::Value;
 use super::{schema, warnings};
+use crate::plan::listen::{ListenPlan, Networks};
 use crate::plan::route::Router;
 use crate::plan::{AdminPlan, Limits, Plan, Secret};
+
+/// What a part of the file is seen in.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    /// What relative paths are taken from.
+    base: &'a Path,
+    /// The listeners, and where each was written.
+    listen: &'a [(ListenPlan, At)],
+}
 
 /// Compiles a file. Relative paths are taken from `base`. `None` if the report
 /// has an error.
@@ -28,12 +39,13 @@ pub(super) fn compile(mut file: Fields, base: &Path, report: &mut Report) -> Opt
     // Kept apart: what nobody wrote has to be a route's own default.
     let defaults = take_defaults(&mut file);
     file.complete(report);
-    let listen = listen(&file, report);
-    let admin = admin(&file, &listen, report);
+    let listen = listen(&file, base, report);
+    let around = Around { base, listen: listen.as_deref().unwrap_or_default() };
+    let admin = admin(&file, around.listen, report);
     let store = store::compile(&file, base, report);
     let limits = limits(&file);
-    let destination = destination::compile(file.fields("destination"), &listen, report).map(Arc::new);
-    let routes = routes::compile(&file, &defaults, destination.as_ref(), &listen, report);
+    let destination = destination::compile(file.fields("destination"), around, report).map(Arc::new);
+    let routes = routes::compile(&file, &defaults, destination.as_ref(), around, report);
     warnings::file(&file, report);
 
     let problem_headers = match file.get("problem_headers").map(|given| &given.value) {
@@ -41,7 +53,7 @@ pub(super) fn compile(mut file: Fields, base: &Path, report: &mut Report) -> Opt
         _ => Vec::new(),
     };
     Some(Plan {
-        listen: listen.into_iter().map(|(address, _)| address).collect(),
+        listen: listen?.into_iter().map(|(listener, _)| listener).collect(),
         admin: admin?,
         router: Router::new(routes?),
         destination: destination?,
@@ -61,38 +73,58 @@ fn take_defaults(file: &mut Fields) -> Fields {
     }
 }
 
-/// The addresses, and where each was written. Port 0 is a different port each
-/// time it is asked for.
-fn listen(file: &Fields, report: &mut Report) -> Vec<(SocketAddr, At)> {
-    let mut addresses: Vec<(SocketAddr, At)> = Vec::new();
-    for listener in file.list("listen") {
-        let Value::Object(fields) = &listener.value else {
+/// The listeners, and where each was written; `None` if one could not be
+/// compiled. Port 0 is a different port each time it is asked for.
+fn listen(file: &Fields, base: &Path, report: &mut Report) -> Option<Vec<(ListenPlan, At)>> {
+    let mut listeners: Vec<(ListenPlan, At)> = Vec::new();
+    let mut is_whole = true;
+    for given in file.list("listen") {
+        let Value::Object(fields) = &given.value else {
             continue;
         };
         let mut fields = fields.clone();
         fields.complete(report);
         let at = fields.at("address");
+        let tls = fields.fields("tls").map(|written| tls::server(written, base, report));
+        is_whole &= !matches!(tls, Some(None));
         let Some(Value::Address(address)) = fields.get("address").map(|given| &given.value) else {
             continue;
         };
-        if let Some((_, first)) = addresses.iter().find(|(other, _)| other == address && address.port() != 0) {
-            report.error(&at, format!("this address is listened on already, {}", first.origin.in_words()));
-        }
-        addresses.push((*address, at));
+        refuse_taken(*address, &at, &listeners, report);
+        let listener = ListenPlan {
+            address: *address,
+            tls: tls.flatten(),
+            proxy_protocol: networks(&fields, "proxy_protocol"),
+            trust_forwarded: networks(&fields, "trust_forwarded"),
+        };
+        listeners.push((listener, at));
     }
-    addresses
+    is_whole.then_some(listeners)
 }
 
-fn admin(file: &Fields, listen: &[(SocketAddr, At)], report: &mut Report) -> Option<Option<AdminPlan>> {
+fn refuse_taken(address: SocketAddr, at: &At, listeners: &[(ListenPlan, At)], report: &mut Report) {
+    let is_taken = |(other, _): &&(ListenPlan, At)| other.address == address && address.port() != 0;
+    if let Some((_, first)) = listeners.iter().find(is_taken) {
+        report.error(at, format!("this address is listened on already, {}", first.origin.in_words()));
+    }
+}
+
+fn networks(fields: &Fields, name: &str) -> Networks {
+    let range = |given: &Given| match given.value {
+        Value::Network(range) => Some(range),
+        _ => None,
+    };
+    Networks::new(fields.list(name).iter().filter_map(range).collect())
+}
+
+fn admin(file: &Fields, listen: &[(ListenPlan, At)], report: &mut Report) -> Option<Option<AdminPlan>> {
     let admin = file.fields("admin")?;
     let at = admin.at("address");
     let token = admin.text("token").map(|token| Secret::new(token.to_owned()));
     match admin.get("address")?.value {
         Value::Off => Some(None),
         Value::Address(address) => {
-            if let Some((_, first)) = listen.iter().find(|(other, _)| *other == address && address.port() != 0) {
-                report.error(&at, format!("this address is listened on already, {}", first.origin.in_words()));
-            }
+            refuse_taken(address, &at, listen, report);
             if token.is_none() && !admin.is_refused("token") && !address.ip().to_canonical().is_loopback() {
                 report.error(
                     &at,

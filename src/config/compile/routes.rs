@@ -1,18 +1,19 @@
 //! `routes` and `defaults` → [`Route`]s.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::Method;
 
-use super::{destination, policy};
+use super::{Around, destination, policy};
 use crate::config::fields::{Fields, Given};
 use crate::config::finding::{At, Report};
 use crate::config::value::Value;
 use crate::config::warnings;
 use crate::model::key::Lineage;
+use crate::plan::listen::ListenPlan;
 use crate::plan::route::{DestinationPlan, Former, Pattern, Route};
 use crate::plan::template::Reference;
+use crate::tls::ServerTls;
 
 /// A route on its way: its fields complete, and what others are compared with.
 struct Draft {
@@ -30,7 +31,7 @@ pub(super) fn compile(
     file: &Fields,
     defaults: &Fields,
     global: Option<&Arc<DestinationPlan>>,
-    listen: &[(SocketAddr, At)],
+    around: Around<'_>,
     report: &mut Report,
 ) -> Option<Vec<Route>> {
     policy::check_defaults(defaults, report);
@@ -44,10 +45,10 @@ pub(super) fn compile(
     let routes: Vec<Option<Route>> = drafts
         .iter()
         .map(|draft| {
-            check_templates(draft, report);
-            let formerly = formerly(draft, &drafts, report);
+            check_templates(draft, around, report);
+            let formerly = formerly(draft, &drafts, around, report);
             let destination = match draft.fields.fields("destination") {
-                Some(own) => destination::compile(Some(own), listen, report).map(Arc::new),
+                Some(own) => destination::compile(Some(own), around, report).map(Arc::new),
                 None => global.cloned(),
             };
             let policy = policy::compile(&draft.fields, draft.own_statuses.as_ref(), defaults, report);
@@ -77,7 +78,11 @@ fn draft(given: &Given, defaults: &Fields, global: Option<&Fields>, report: &mut
     fields.inherit(defaults);
     let own_destination = fields.given.get_mut("destination").map(|given| &mut given.value);
     if let (Some(Value::Object(own)), Some(global)) = (own_destination, global) {
+        let wrote_tls = own.get("tls").is_some();
         own.inherit(global);
+        if !wrote_tls && matches!(own.get("url").map(|url| &url.value), Some(Value::Url(url)) if !url.is_https) {
+            own.given.remove("tls");
+        }
     }
     fields.complete(report);
 
@@ -143,17 +148,18 @@ fn named_at(draft: &Draft) -> At {
     draft.fields.at(field)
 }
 
-fn check_templates(draft: &Draft, report: &mut Report) {
+fn check_templates(draft: &Draft, around: Around<'_>, report: &mut Report) {
     for name in ["key", "scope"] {
-        check_template(draft, &draft.fields, name, report);
+        check_template(draft, &draft.fields, name, around, report);
     }
     if let Some(forward_key) = draft.fields.fields("forward_key") {
-        check_template(draft, forward_key, "value", report);
+        check_template(draft, forward_key, "value", around, report);
     }
 }
 
-/// A key has to come from the request, and `{path:x}` from this route's path.
-fn check_template(draft: &Draft, fields: &Fields, name: &str, report: &mut Report) {
+/// A key has to come from the request, `{path:x}` from this route's path, and a
+/// certificate from a listener that asks for one.
+fn check_template(draft: &Draft, fields: &Fields, name: &str, around: Around<'_>, report: &mut Report) {
     let (Some(template), Some(pattern)) = (fields.template(name), &draft.pattern) else {
         return;
     };
@@ -168,20 +174,35 @@ fn check_template(draft: &Draft, fields: &Fields, name: &str, report: &mut Repor
                 let message = format!("the path `{path}` has no parameter of the name that a `{{path:…}}` refers to");
                 report.error(&fields.at(name), message);
             }
+            Reference::ClientCertificate => check_certificate(&fields.at(name), around, report),
             _ => {}
         }
     }
 }
 
-fn formerly(draft: &Draft, drafts: &[Draft], report: &mut Report) -> Option<Vec<Former>> {
+fn check_certificate(at: &At, around: Around<'_>, report: &mut Report) {
+    let asks = |listener: &ListenPlan| listener.tls.as_ref().is_some_and(ServerTls::asks_for_certificates);
+    let asking = around.listen.iter().filter(|(listener, _)| asks(listener)).count();
+    match around.listen.len() {
+        // A listener that could not be compiled is told of at its place.
+        0 => {}
+        _ if asking == 0 => report.error(at, "no listener has `tls.client_ca`, so no client shows a certificate"),
+        all if asking < all => {
+            report.warning(at, "not every listener has `tls.client_ca`; there the certificate is missing");
+        }
+        _ => {}
+    }
+}
+
+fn formerly(draft: &Draft, drafts: &[Draft], around: Around<'_>, report: &mut Report) -> Option<Vec<Former>> {
     let (key, scope) = (draft.fields.template("key")?, draft.fields.template("scope")?);
     let mut formers: Vec<Former> = Vec::new();
     for given in draft.fields.list("formerly") {
         let Value::Object(fields) = &given.value else {
             continue;
         };
-        check_template(draft, fields, "key", report);
-        check_template(draft, fields, "scope", report);
+        check_template(draft, fields, "key", around, report);
+        check_template(draft, fields, "scope", around, report);
         if fields.is_refused("key") || fields.is_refused("scope") {
             continue;
         }

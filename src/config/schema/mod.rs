@@ -101,9 +101,35 @@ static LISTEN: Object = Object {
             Some("127.0.0.1:8080"),
             "The address to listen on.",
         ),
-        Field::later("tls", "Certificate, key and client CA."),
-        Field::later("proxy_protocol", "Peers that send the PROXY protocol."),
-        Field::later("trust_forwarded", "Peers whose X-Forwarded headers are believed."),
+        Field::new("tls", Kind::Object(&LISTEN_TLS), None, "TLS with clients; read again on SIGHUP."),
+        Field::new(
+            "proxy_protocol",
+            NETWORKS,
+            Some("[]"),
+            "Peers that send the PROXY protocol, as addresses or ranges; their connections must begin with it.",
+        ),
+        Field::new(
+            "trust_forwarded",
+            NETWORKS,
+            Some("[]"),
+            "Peers whose X-Forwarded and Forwarded headers are believed; those of others are replaced.",
+        ),
+    ]],
+};
+
+const NETWORKS: Kind = Kind::List { of: &Kind::Text(Form::Network), may_be_empty: true };
+
+static LISTEN_TLS: Object = Object {
+    name: "listen.tls",
+    groups: &[&[
+        Field::required("cert", Kind::Text(Form::Path), "The certificate and those it is signed by, PEM."),
+        Field::required("key", Kind::Text(Form::Path), "Its private key, PEM."),
+        Field::new(
+            "client_ca",
+            Kind::Text(Form::Path),
+            None,
+            "Who signs client certificates, PEM; each client then has to show one.",
+        ),
     ]],
 };
 
@@ -124,15 +150,18 @@ static DESTINATION: Object = Object {
     name: "destination",
     groups: &[&[
         Field::required("url", Kind::Text(Form::Url), "Where requests go; a path is put in front of theirs."),
-        Field::later("tls", "CA, certificate and key."),
-        Field {
-            name: "http2",
-            kind: Kind::Bool,
-            default: Some("false"),
-            required: false,
-            stage: Stage::OnlyFalse,
-            doc: "HTTP/2 by prior knowledge.",
-        },
+        Field::new(
+            "tls",
+            Kind::Object(&DESTINATION_TLS),
+            None,
+            "TLS with an `https` destination; read again on SIGHUP.",
+        ),
+        Field::new(
+            "http2",
+            Kind::Bool,
+            Some("false"),
+            "HTTP/2 alone, in the clear by prior knowledge; without it https speaks what is negotiated.",
+        ),
         Field::new("connect_timeout", up_to(HOUR), Some("2s"), "For a connection to stand."),
         Field::new("response_timeout", up_to(WEEK), Some("60s"), "From the connection's grant to the response head."),
         Field::new(
@@ -156,6 +185,32 @@ static DESTINATION: Object = Object {
             Some("false"),
             "Whether the client's spelling of header names goes on.",
         ),
+        Field::new(
+            "forwarded",
+            Kind::Word(&[
+                ("x-forwarded", Stage::Here),
+                ("forwarded", Stage::Here),
+                ("both", Stage::Here),
+                ("off", Stage::Here),
+            ]),
+            Some("x-forwarded"),
+            "How it is told who asked for what: x-forwarded, forwarded (RFC 7239), both or off.",
+        ),
+        Field::new("via", Kind::Bool, Some("false"), "Whether `Via` names this proxy, both ways."),
+    ]],
+};
+
+pub(super) static DESTINATION_TLS: Object = Object {
+    name: "destination.tls",
+    groups: &[&[
+        Field::new(
+            "ca",
+            Kind::Text(Form::Path),
+            None,
+            "Who signs its certificate, PEM; those the system trusts if left out.",
+        ),
+        Field::new("cert", Kind::Text(Form::Path), None, "The certificate that is shown to it, PEM."),
+        Field::new("key", Kind::Text(Form::Path), None, "The private key of that, PEM."),
     ]],
 };
 

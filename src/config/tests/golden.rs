@@ -7,7 +7,7 @@ listen:
   adress: 127.0.0.1:8080
 admin: { address: 0.0.0.0:8081 }
 destination:
-  url: https://api.example.com
+  url: ftp://api.example.com
   response_timeout: 2h
   keep_alive: yes
 limits: { connections: "10", request_body: 64KB, request_body: 1MiB }
@@ -34,7 +34,7 @@ const FINDINGS: &str = "\
 test.yaml:1:10: error: version: `2` is not `1`
 test.yaml:3:3: error: listen.adress: unknown field; did you mean `address`?
 test.yaml:4:19: error: admin.address: an address off loopback needs `admin.token`: whoever reaches it can read and resolve records
-test.yaml:6:8: error: destination.url: `https://api.example.com`: TLS towards the destination is not there yet in this version
+test.yaml:6:8: error: destination.url: `ftp://api.example.com`: the scheme is `http` or `https`
 test.yaml:7:21: error: destination.response_timeout: 2h is longer than `attempt_timeout` (1h), which ends any exchange
 test.yaml:8:15: error: destination.keep_alive: `yes`: it begins with a whole number; the units of a duration are ms, s, m, h and d
 test.yaml:9:24: error: limits.connections: `10`: the quotes make it a text; remove them

@@ -8,9 +8,12 @@ use http::{Method, StatusCode};
 use super::{LEAST, only_route, parse, route, with};
 use crate::model::canonical::BodyKind;
 use crate::model::outcome::Verdict;
+use crate::plan::listen::{ListenPlan, Networks};
 use crate::plan::policy::{DEFAULT_RELEASE, DEFAULT_UNKNOWN};
 use crate::plan::policy::{OnStoreError, OnUnknown, Policy, StatusEntry, StatusTable};
+use crate::plan::route::Forwarded;
 use crate::plan::{Limits, StorePlan, Sync};
+use crate::tls::HttpVersions;
 
 fn policy(text: &str) -> Policy {
     only_route(&route(text).unwrap()).policy.clone()
@@ -19,7 +22,13 @@ fn policy(text: &str) -> Policy {
 #[test]
 fn what_nobody_wrote_has_the_contracts_defaults() {
     let plan = parse(LEAST).unwrap().plan;
-    assert_eq!(plan.listen, ["127.0.0.1:8080".parse().unwrap()]);
+    let listener = ListenPlan {
+        address: "127.0.0.1:8080".parse().unwrap(),
+        tls: None,
+        proxy_protocol: Networks::default(),
+        trust_forwarded: Networks::default(),
+    };
+    assert_eq!(plan.listen, [listener]);
     let admin = plan.admin.unwrap();
     assert_eq!((admin.address, admin.token), ("127.0.0.1:8081".parse().unwrap(), None));
     let path = Path::new("/etc/onceward/./onceward-data").to_owned();
@@ -34,7 +43,9 @@ fn what_nobody_wrote_has_the_contracts_defaults() {
     assert_eq!(destination.body_idle_timeout, Duration::from_secs(60));
     assert_eq!(destination.attempt_timeout, Duration::from_secs(3600));
     assert_eq!(destination.keep_alive, Some(Duration::from_secs(4)));
-    assert!(!destination.preserve_host && !destination.preserve_header_case);
+    assert!(!destination.preserve_host && !destination.preserve_header_case && !destination.via);
+    assert_eq!((&destination.tls, destination.versions), (&None, HttpVersions::Http1));
+    assert_eq!(destination.forwarded, Forwarded::XForwarded);
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn a_destination_is_all_it_needs() {
     let loaded = zero("http://127.0.0.1:9000", None, None, None, None).unwrap();
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     let plan = &loaded.plan;
-    assert_eq!(plan.listen, ["127.0.0.1:8080".parse().unwrap()]);
+    assert!(plan.addresses().eq(["127.0.0.1:8080".parse().unwrap()]));
     assert_eq!(plan.admin.as_ref().unwrap().address, "127.0.0.1:8081".parse().unwrap());
     assert_eq!(plan.store, StorePlan::Embedded { path: "./onceward-data".into(), sync: Sync::Group });
     let route = only_route(&loaded);
@@ -27,7 +27,7 @@ fn flags_take_the_place_of_defaults() {
     let loaded =
         zero("http://api/v1", Some("[::1]:80"), Some("off"), Some(Path::new("/var/lib/x")), Some("{header:X-Tenant}"))
             .unwrap();
-    assert_eq!(loaded.plan.listen, ["[::1]:80".parse().unwrap()]);
+    assert!(loaded.plan.addresses().eq(["[::1]:80".parse().unwrap()]));
     assert!(loaded.plan.admin.is_none());
     assert_eq!(loaded.plan.store, StorePlan::Embedded { path: "/var/lib/x".into(), sync: Sync::Group });
     assert_eq!(only_route(&loaded).policy.scope.as_str(), "{header:X-Tenant}");
@@ -35,7 +35,7 @@ fn flags_take_the_place_of_defaults() {
 
 #[test]
 fn messages_name_the_flag_and_come_all_at_once() {
-    let found = errors(zero("https://api", Some("8080"), Some("0.0.0.0:1"), None, Some("{header:}")));
+    let found = errors(zero("ftp://api", Some("8080"), Some("0.0.0.0:1"), None, Some("{header:}")));
     let flags: Vec<&str> = found.iter().map(|finding| finding.split(": ").nth(1).unwrap()).collect();
     assert_eq!(flags, ["--destination", "--scope", "--listen", "--admin"], "{found:?}");
 }

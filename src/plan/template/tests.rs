@@ -19,7 +19,8 @@ fn asked(target: &str, headers: &[(&'static str, &'static str)], body: &'static 
 fn evaluate(template: &str, asked: &Asked) -> Result<Vec<Part>, EvaluationError> {
     let view = View::new(Some(b"application/json"), None, asked.body, 1 << 20);
     let path = [("id".to_owned(), "7".to_owned())];
-    let source = Source { head: &asked.head, host: "api.example.com", path: &path, body: &view };
+    let source =
+        Source { head: &asked.head, host: "api.example.com", path: &path, client_certificate: None, body: &view };
     Template::parse(template, Place::Identity).unwrap().evaluate(&source)
 }
 
@@ -133,7 +134,7 @@ fn one_spelling_stands_for_all() {
 fn a_forwarded_value_needs_all_its_parts() {
     let asked = asked("/", &[], b"");
     let view = View::new(None, None, asked.body, 1 << 20);
-    let source = Source { head: &asked.head, host: "h", path: &[], body: &view };
+    let source = Source { head: &asked.head, host: "h", path: &[], client_certificate: None, body: &view };
     let known = KeyAndRecord { key: "k", record: "r" };
     let render = |template| Template::parse(template, Place::Forwarded).unwrap().render(&source, known).unwrap();
     assert_eq!(render("p-{key}/{record}"), Some("p-k/r".to_owned()));

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
     top: Vec<String>,
+    listen: Vec<String>,
     admin: Vec<String>,
     destination: Vec<String>,
     limits: Vec<String>,
@@ -24,6 +25,12 @@ impl Config {
     /// A line of its own, such as `shutdown_grace: 1s`.
     pub(crate) fn top(mut self, line: &str) -> Self {
         self.top.push(line.to_owned());
+        self
+    }
+
+    /// Fields of the listener.
+    pub(crate) fn listen(mut self, fields: &str) -> Self {
+        self.listen.push(fields.to_owned());
         self
     }
 
@@ -66,8 +73,9 @@ impl Config {
 
     /// The file.
     pub(crate) fn render(&self, listen: SocketAddr, admin: SocketAddr, destination: SocketAddr) -> String {
-        let mut file = format!("version: 1\nlisten: {{ address: \"{listen}\" }}\n");
+        let mut file = String::from("version: 1\n");
         let after = |first: String, rest: &[String]| [&[first], rest].concat();
+        let listen = after(format!("address: \"{listen}\""), &self.listen);
         let admin = after(format!("address: \"{admin}\""), &self.admin);
         let destination = after(format!("url: \"http://{destination}\""), &self.destination);
         let store = self.store.as_deref().unwrap_or("embedded: { path: ./data }");
@@ -76,6 +84,7 @@ impl Config {
                 writeln!(file, "{name}: {{ {} }}", fields.join(", ")).expect("a string takes more");
             }
         };
+        map("listen", &listen);
         map("admin", &admin);
         map("destination", &destination);
         map("store", &[store.to_owned()]);

@@ -11,6 +11,7 @@ pub(crate) mod destination;
 pub(crate) mod fleet;
 pub(crate) mod gate;
 pub(crate) mod hose;
+pub(crate) mod pki;
 pub(crate) mod problem;
 pub(crate) mod program;
 pub(crate) mod proxy;

@@ -86,6 +86,12 @@ impl Proxy {
         self.folder.path().join("onceward.yaml")
     }
 
+    /// Writes a file into the folder of the configuration, which it can name
+    /// without a path.
+    pub(crate) fn file(&self, name: &str, content: &str) {
+        fs::write(self.folder.path().join(name), content).expect("the folder takes a file");
+    }
+
     /// Where the embedded store is.
     pub(crate) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
