@@ -151,11 +151,11 @@ impl Server {
         };
         let connections = TaskTracker::new();
         let mut addresses = Vec::new();
-        for listener in listeners {
+        for (number, listener) in listeners.into_iter().enumerate() {
             let address = listener.local_addr()?;
             tracing::info!(%address, "listening");
             addresses.push(address);
-            connections.spawn(ingress.clone().listen(listener, connections.clone()));
+            connections.spawn(ingress.clone().listen(number, listener, connections.clone()));
         }
         if let Some((plan, listener)) = admin_listener {
             let address = listener.local_addr()?;

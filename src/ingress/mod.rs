@@ -1,7 +1,8 @@
 //! The client's side: connections in, answers out.
 //!
-//! [`serve`] is the straight story of a request; [`extract`] makes its
-//! identity, [`passthrough`] carries what is not guarded, [`problem`] says no.
+//! [`listener`] speaks TLS and HTTP with whoever connects; [`serve`] is the
+//! straight story of a request; [`extract`] makes its identity, [`passthrough`]
+//! carries what is not guarded, [`problem`] says no.
 
 mod access;
 pub mod body;
@@ -10,9 +11,9 @@ mod forward;
 pub mod listener;
 mod passthrough;
 pub mod problem;
+pub mod proxy_protocol;
 mod respond;
 mod serve;
-mod socket;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
