@@ -91,6 +91,18 @@ impl Request {
         self.method == "HEAD"
     }
 
+    pub(crate) fn method(&self) -> &str {
+        &self.method
+    }
+
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
+    pub(crate) fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
     pub(crate) fn body_bytes(&self) -> &[u8] {
         &self.body
     }
