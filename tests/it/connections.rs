@@ -2,19 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::support::http2::frame;
+use crate::support::pki::Authority;
+use crate::support::tls::{TlsClient, secure};
 use crate::support::*;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Says something, and waits until the other side ends the connection; returns
 /// how long that took.
-async fn says(proxy: std::net::SocketAddr, words: Vec<u8>) -> Duration {
-    let mut stream = TcpStream::connect(proxy).await.expect("the proxy accepts");
+async fn says(mut stream: impl AsyncRead + AsyncWrite + Unpin, words: Vec<u8>) -> Duration {
     stream.write_all(&words).await.expect("the proxy takes bytes");
     let begun = Instant::now();
     let mut heard = Vec::new();
@@ -53,7 +54,18 @@ async fn who_has_nothing_to_say_is_not_kept() {
         [PREFACE, &settings, &head].concat(),
         [PREFACE, &settings, &half_a_head].concat(),
     ];
-    let silent = words.into_iter().map(|words| tokio::spawn(says(proxy.address(), words)));
+    let mut silent = Vec::new();
+    for words in words {
+        let stream = TcpStream::connect(proxy.address()).await.unwrap();
+        silent.push(tokio::spawn(says(stream, words)));
+    }
+    let authority = Authority::new();
+    let secure = secure(Config::new(), &authority, &destination).await;
+    for protocols in [&[][..], &["h2"]] {
+        let client = TlsClient::trusting(&authority).offering(protocols);
+        let stream = client.connect(secure.address()).await.unwrap();
+        silent.push(tokio::spawn(says(stream, Vec::new())));
+    }
     for ended in futures_util::future::join_all(silent).await {
         let after = ended.expect("it has ended").as_secs();
         assert!((25..45).contains(&after), "after {after} s");
@@ -92,14 +104,15 @@ async fn half_sent_requests_delay_nobody() {
 #[tokio::test]
 async fn who_is_in_the_queue_when_a_stop_begins_is_answered() {
     // For these clients the connection stands: a reset would look like a lost
-    // answer.
+    // answer. They are more than can be taken before the stop is heard of.
+    const QUEUED: usize = 400;
     let destination = Destination::start().await;
     let mut proxy = Proxy::before(&destination).await;
     let mut before = proxy.client().await;
     before.ask(&pay("before")).await.is_executed(201);
     proxy.pause().await;
     let mut queued = Vec::new();
-    for number in 0..20 {
+    for number in 0..QUEUED {
         let mut client = proxy.client().await;
         client.send(&pay(&format!("k-{number}"))).await;
         queued.push(client);

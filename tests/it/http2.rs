@@ -244,6 +244,25 @@ async fn a_guarded_request_that_was_reset_before_its_end_is_not_sent() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_not_as_long_as_it_says_is_not_sent() {
+    // RFC 9113, section 8.1.1.
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    let mut client = connect(&proxy).await;
+    for request in [pay("k"), post("/passing").json("{}")] {
+        for length in ["1", "100", "0", "nine", "+2"] {
+            let outcome = client.begin(&request.clone().header("Content-Length", length)).await.outcome().await;
+            if let Ok(answer) = outcome {
+                assert_eq!(answer.status, 400, "{length}: {answer:#?}");
+            }
+        }
+    }
+    assert_eq!(destination.executions(), 0);
+    client.ask(&pay("k")).await.is_executed(201);
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
 async fn a_stream_of_which_nothing_is_taken_is_cut() {
     // The socket is fine: only the stream's window is shut. Those beside it end
     // well, then the connection does.
@@ -344,8 +363,25 @@ async fn streams_that_are_opened_to_be_reset_end_their_connection() {
     }
     healthy.ask(&pay("k")).await.is_executed(201);
     proxy.send(&pay("k")).await.is_replayed(201);
-    let attacks = destination.targets().iter().filter(|target| *target == "/attack").count();
-    assert!(attacks < 2_000, "the destination was asked {attacks} times for {opened} streams");
+    let attacks = || destination.targets().iter().filter(|target| *target == "/attack").count();
+    assert!(attacks() < 2_000, "the destination was asked {} times for {opened} streams", attacks());
+
+    // And so slowly that each costs the destination a request.
+    let (mut raw, before) = (RawHttp2::connect(proxy.address()).await, attacks());
+    let mut asked = 0;
+    while asked < 1_000 {
+        let frames = attack(asked);
+        let (open, reset) = frames.split_at(frames.len() - 13);
+        if raw.send(open).await.is_err() {
+            break;
+        }
+        asked += 1;
+        let arrived = async || attacks() >= before + asked as usize || raw.is_over();
+        eventually("it arrives, or is not taken any more", arrived).await;
+        let _ = raw.send(reset).await;
+    }
+    assert!((100..300).contains(&asked), "it could ask {asked} times");
+    healthy.ask(&pay("k")).await.is_replayed(201);
 }
 
 #[tokio::test]

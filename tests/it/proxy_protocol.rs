@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::pki::Authority;
-use crate::support::tls::TlsClient;
+use crate::support::tls::{TlsClient, secure};
 use crate::support::*;
 
 const LISTED: &str = "proxy_protocol: [127.0.0.0/8]";
@@ -75,12 +75,7 @@ async fn it_may_come_byte_by_byte_and_before_http2() {
 async fn it_comes_before_tls() {
     let authority = Authority::new();
     let destination = Destination::start().await;
-    let config = Config::new().listen("tls: { cert: server.pem, key: server.key }").listen(LISTED);
-    let mut proxy = Proxy::prepared(config, &destination);
-    let server = authority.server(&["localhost"]);
-    proxy.file("server.pem", &server.cert);
-    proxy.file("server.key", &server.key);
-    proxy.start_again().await;
+    let proxy = secure(Config::new().listen(LISTED), &authority, &destination).await;
     let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
     stream.write_all(LINE).await.unwrap();
     let mut secure = TlsClient::trusting(&authority).over(stream).await.unwrap();

@@ -4,25 +4,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::version;
 
-use crate::support::pki::{Authority, Issued};
-use crate::support::tls::TlsClient;
+use crate::support::pki::Authority;
+use crate::support::tls::{TlsClient, put, secure, secure_with};
 use crate::support::*;
-
-const TLS: &str = "tls: { cert: server.pem, key: server.key }";
-
-fn put(proxy: &Proxy, server: &Issued) {
-    proxy.file("server.pem", &server.cert);
-    proxy.file("server.key", &server.key);
-}
-
-/// A running proxy with a certificate of this authority.
-async fn secure(config: Config, authority: &Authority, destination: &Destination) -> Proxy {
-    let mut proxy = Proxy::prepared(config, destination);
-    put(&proxy, &authority.server(&["localhost"]));
-    proxy.file("ca.pem", &authority.pem());
-    proxy.start_again().await;
-    proxy
-}
 
 async fn http2(client: &TlsClient, proxy: &Proxy) -> Http2 {
     let stream = client.connect(proxy.address()).await.expect("hands are shaken");
@@ -35,7 +19,7 @@ async fn both_versions_of_http_are_spoken_under_tls() {
     // And a record is the same record, whichever way one asks for it.
     let authority = Authority::new();
     let destination = Destination::start().await;
-    let proxy = secure(Config::new().listen(TLS), &authority, &destination).await;
+    let proxy = secure(Config::new(), &authority, &destination).await;
     let simple = TlsClient::trusting(&authority);
     let first = simple.client(proxy.address()).await.ask(&pay("k")).await;
     first.is_executed(201);
@@ -52,7 +36,7 @@ async fn both_versions_of_http_are_spoken_under_tls() {
 async fn a_client_that_does_not_believe_the_certificate_sends_nothing() {
     let authority = Authority::new();
     let destination = Destination::start().await;
-    let proxy = secure(Config::new().listen(TLS), &authority, &destination).await;
+    let proxy = secure(Config::new(), &authority, &destination).await;
     let stranger = TlsClient::trusting(&Authority::new());
     assert!(stranger.connect(proxy.address()).await.is_err());
     // That was one connection's affair.
@@ -65,10 +49,8 @@ async fn a_client_that_does_not_believe_the_certificate_sends_nothing() {
 async fn a_client_certificate_is_required_and_can_be_the_scope() {
     let authority = Authority::new();
     let destination = Destination::start().await;
-    let config = Config::new()
-        .listen("tls: { cert: server.pem, key: server.key, client_ca: ca.pem }")
-        .defaults("scope: \"{client_cert:fingerprint}\"");
-    let proxy = secure(config, &authority, &destination).await;
+    let config = Config::new().defaults("scope: \"{client_cert:fingerprint}\"");
+    let proxy = secure_with(", client_ca: ca.pem", config, &authority, &destination).await;
     let [alice, bob] = [authority.client(), authority.client()];
     let showing = |identity| TlsClient::trusting(&authority).showing(identity).offering(&["h2", "http/1.1"]);
     let first = http2(&showing(&alice), &proxy).await.ask(&pay("k")).await;
@@ -96,7 +78,7 @@ async fn a_client_certificate_is_required_and_can_be_the_scope() {
 async fn a_new_certificate_counts_for_new_connections() {
     let [old, new] = [Authority::new(), Authority::new()];
     let destination = Destination::start().await;
-    let proxy = secure(Config::new().listen(TLS), &old, &destination).await;
+    let proxy = secure(Config::new(), &old, &destination).await;
     let [trusts_old, trusts_new] = [TlsClient::trusting(&old), TlsClient::trusting(&new)];
     let mut standing = trusts_old.client(proxy.address()).await;
     standing.ask(&pay("a")).await.is_executed(201);
@@ -137,7 +119,7 @@ fn hello_of_tls11() -> Vec<u8> {
 async fn who_cannot_speak_tls_is_told_and_not_reset() {
     let authority = Authority::new();
     let destination = Destination::start().await;
-    let proxy = secure(Config::new().listen(TLS), &authority, &destination).await;
+    let proxy = secure(Config::new(), &authority, &destination).await;
     for words in [hello_of_tls11(), pay("k").bytes(), get("/").bytes(), b"\x16\x03\x01\xff\xffgarbage".repeat(50)] {
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         stream.write_all(&words).await.unwrap();
@@ -161,7 +143,7 @@ async fn who_cannot_speak_tls_is_told_and_not_reset() {
 async fn handshakes_that_stall_delay_nobody_and_are_cut() {
     let authority = Authority::new();
     let destination = Destination::start().await;
-    let proxy = secure(Config::new().listen(TLS), &authority, &destination).await;
+    let proxy = secure(Config::new(), &authority, &destination).await;
     let mut stalled = Vec::new();
     for number in 0..100 {
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
@@ -188,7 +170,7 @@ async fn handshakes_that_stall_delay_nobody_and_are_cut() {
 async fn over_the_limit_no_hands_are_shaken() {
     let authority = Authority::new();
     let destination = Destination::start().await;
-    let proxy = secure(Config::new().listen(TLS).limits("connections: 1"), &authority, &destination).await;
+    let proxy = secure(Config::new().limits("connections: 1"), &authority, &destination).await;
     let client = TlsClient::trusting(&authority);
     let mut held = client.client(proxy.address()).await;
     held.ask(&pay("k")).await.is_executed(201);
@@ -203,7 +185,7 @@ async fn a_client_that_only_stops_sending_is_answered_under_tls() {
     let authority = Authority::new();
     let gate = Gate::shut();
     let destination = Destination::that_first(reply(201).after(&gate)).await;
-    let proxy = secure(Config::new().listen(TLS), &authority, &destination).await;
+    let proxy = secure(Config::new(), &authority, &destination).await;
     let mut client = TlsClient::trusting(&authority).client(proxy.address()).await;
     client.send(&pay("k")).await;
     client.half_close().await;
@@ -221,7 +203,7 @@ async fn a_client_that_leaves_or_takes_nothing_is_noticed_under_tls() {
         _ => Script::from(reply(200).body(vec![b'x'; 50 << 20])),
     })
     .await;
-    let config = Config::new().listen(TLS).destination("body_idle_timeout: 500ms");
+    let config = Config::new().destination("body_idle_timeout: 500ms");
     let proxy = secure(config, &authority, &destination).await;
     let client = TlsClient::trusting(&authority);
     let mut deaf = client.connect(proxy.address()).await.unwrap();

@@ -28,6 +28,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
         let length = self.beginning.len().min(buf.remaining());
         buf.put_slice(&self.beginning[..length]);
         self.beginning.advance(length);
+        if self.beginning.is_empty() {
+            // What it lay in is not kept as long as the connection.
+            self.beginning = Bytes::new();
+        }
         Poll::Ready(Ok(()))
     }
 }

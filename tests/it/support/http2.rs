@@ -252,6 +252,19 @@ impl RawHttp2 {
         Some(Frame { kind: head[3], payload })
     }
 
+    /// Whether the other side has ended the connection, as far as can be seen.
+    /// What came before is forgotten.
+    pub(crate) fn is_over(&self) -> bool {
+        let mut forgotten = [0; 1 << 12];
+        loop {
+            match self.0.try_read(&mut forgotten) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+
     /// Waits until the other side has ended the connection, and says whether it
     /// said so with a GOAWAY.
     pub(crate) async fn ends(&mut self) -> bool {

@@ -1,4 +1,4 @@
-//! Clients that speak TLS.
+//! Proxies and clients that speak TLS.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,34 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, version};
 
 use super::pki::{Authority, Issued};
-use super::{Client, within};
+use super::{Client, Config, Destination, Proxy, within};
+
+/// A running proxy with a certificate of this authority, and the authority's own
+/// in `ca.pem`.
+pub(crate) async fn secure(config: Config, authority: &Authority, destination: &Destination) -> Proxy {
+    secure_with("", config, authority, destination).await
+}
+
+/// With more said of its TLS.
+pub(crate) async fn secure_with(
+    fields: &str,
+    config: Config,
+    authority: &Authority,
+    destination: &Destination,
+) -> Proxy {
+    let config = config.listen(&format!("tls: {{ cert: server.pem, key: server.key{fields} }}"));
+    let mut proxy = Proxy::prepared(config, destination);
+    put(&proxy, &authority.server(&["localhost"]));
+    proxy.file("ca.pem", &authority.pem());
+    proxy.start_again().await;
+    proxy
+}
+
+/// Gives a proxy another certificate.
+pub(crate) fn put(proxy: &Proxy, server: &Issued) {
+    proxy.file("server.pem", &server.cert);
+    proxy.file("server.key", &server.key);
+}
 
 /// A client that believes an authority.
 pub(crate) struct TlsClient {
