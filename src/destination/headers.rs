@@ -62,8 +62,19 @@ pub fn settle_length(headers: &mut HeaderMap, length: Option<u64>) {
 /// Removes a field in every spelling that some servers take for it: `X_Id` and
 /// `X-Id` are one variable to a CGI.
 pub fn remove_spellings(headers: &mut HeaderMap, name: &HeaderName) {
-    let folded = |name: &HeaderName| name.as_str().replace('_', "-");
-    let spellings: Vec<HeaderName> = headers.keys().filter(|other| folded(other) == folded(name)).cloned().collect();
+    keep_plain_spelling(headers, name);
+    headers.remove(name);
+}
+
+/// Removes a field in every spelling but its own.
+pub fn keep_plain_spelling(headers: &mut HeaderMap, name: &HeaderName) {
+    let is_spelling = |other: &&HeaderName| {
+        let alike = |(one, other): (u8, u8)| one == other || matches!((one, other), (b'_', b'-') | (b'-', b'_'));
+        *other != name && other.as_str().len() == name.as_str().len() && {
+            other.as_str().bytes().zip(name.as_str().bytes()).all(alike)
+        }
+    };
+    let spellings: Vec<HeaderName> = headers.keys().filter(is_spelling).cloned().collect();
     for spelling in spellings {
         headers.remove(spelling);
     }

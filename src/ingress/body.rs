@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, timeout};
 
 use super::problem::{Code, Problem, body_too_large, overloaded};
+use super::upload::Uploading;
 use crate::destination::InboundBody;
 use crate::destination::body::BodyError;
 use crate::engine::capacity::{Gauge, Ticket};
@@ -37,8 +37,9 @@ enum Kind {
     Whole(Option<Bytes>, Option<HeaderMap>),
     /// As it comes through the relay.
     Live(Follower),
-    /// Straight from the destination.
-    Through(Watched<InboundBody>),
+    /// Straight from the destination. With its end the exchange is over, and
+    /// so is what was still being sent.
+    Through { body: Watched<InboundBody>, _uploading: Option<Uploading> },
 }
 
 impl ClientBody {
@@ -52,9 +53,10 @@ impl ClientBody {
         Kind::Live(follower).into()
     }
 
-    /// A body straight from the destination.
-    pub fn through(body: Watched<InboundBody>) -> Self {
-        Kind::Through(body).into()
+    /// A body straight from the destination, of an exchange that may still be
+    /// sending.
+    pub(super) fn through(body: Watched<InboundBody>, uploading: Option<Uploading>) -> Self {
+        Kind::Through { body, _uploading: uploading }.into()
     }
 
     /// No body.
@@ -79,7 +81,7 @@ impl fmt::Debug for ClientBody {
         f.write_str(match self.kind {
             Kind::Whole(..) => "ClientBody::Whole",
             Kind::Live(_) => "ClientBody::Live",
-            Kind::Through(_) => "ClientBody::Through",
+            Kind::Through { .. } => "ClientBody::Through",
         })
     }
 }
@@ -95,7 +97,7 @@ impl Body for ClientBody {
                 Poll::Ready(frame.map(Ok))
             }
             Kind::Live(follower) => Pin::new(follower).poll_frame(cx).map_err(Into::into),
-            Kind::Through(body) => Pin::new(body).poll_frame(cx),
+            Kind::Through { body, .. } => Pin::new(body).poll_frame(cx),
         }
     }
 
@@ -103,7 +105,7 @@ impl Body for ClientBody {
         match &self.kind {
             Kind::Whole(bytes, trailers) => bytes.is_none() && trailers.is_none(),
             Kind::Live(_) => false,
-            Kind::Through(body) => body.is_end_stream(),
+            Kind::Through { body, .. } => body.is_end_stream(),
         }
     }
 
@@ -113,28 +115,45 @@ impl Body for ClientBody {
             Kind::Whole(_, Some(_)) => SizeHint::default(),
             Kind::Whole(bytes, None) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Kind::Live(follower) => follower.size_hint(),
-            Kind::Through(body) => body.size_hint(),
+            Kind::Through { body, .. } => body.size_hint(),
         }
     }
 }
 
-/// A body that breaks off when nothing comes for too long.
+/// A body that breaks off when nothing comes for too long, or when its time is
+/// over.
 #[derive(Debug)]
 pub struct Watched<B> {
     inner: B,
     idle: Duration,
+    /// The end of it, whatever comes.
+    deadline: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
+    /// Whether somebody waits for more. Time that a slow reader takes before it
+    /// asks is not the sender's.
+    awaited: bool,
 }
 
 /// Nothing came for too long.
 #[derive(Debug, thiserror::Error)]
-#[error("no body data within {0:?}")]
+#[error("no body data within {0:?}, or the exchange took too long")]
 pub struct IdleTooLong(Duration);
 
 impl<B> Watched<B> {
     /// Watches `inner`.
     pub fn new(inner: B, idle: Duration) -> Self {
-        Self { inner, idle, sleep: Box::pin(tokio::time::sleep(idle)) }
+        Self { inner, idle, deadline: None, sleep: Box::pin(tokio::time::sleep(idle)), awaited: false }
+    }
+
+    /// The same with an end.
+    #[must_use]
+    pub fn until(self, deadline: Instant) -> Self {
+        Self { deadline: Some(deadline), ..self }
+    }
+
+    /// The body itself.
+    pub fn into_inner(self) -> B {
+        self.inner
     }
 }
 
@@ -149,9 +168,18 @@ where
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
-            let next = Instant::now() + this.idle;
-            this.sleep.as_mut().reset(next);
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            this.awaited = false;
+            return Poll::Ready(match frame {
+                Some(Ok(_)) if this.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                    Some(Err(Box::new(IdleTooLong(this.idle))))
+                }
+                frame => frame.map(|frame| frame.map_err(Into::into)),
+            });
+        }
+        if !this.awaited {
+            this.awaited = true;
+            let patient_until = Instant::now() + this.idle;
+            this.sleep.as_mut().reset(this.deadline.map_or(patient_until, |deadline| deadline.min(patient_until)));
         }
         match this.sleep.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Some(Err(Box::new(IdleTooLong(this.idle))))),
@@ -165,34 +193,6 @@ where
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
-    }
-}
-
-/// Remembers that it was the client who let an unguarded upload down, so that
-/// the destination is not blamed.
-#[derive(Debug, Clone, Default)]
-pub struct ClientFault(Arc<OnceLock<Code>>);
-
-impl ClientFault {
-    /// Watches the client's body for errors.
-    pub fn report<B>(&self, body: Watched<B>) -> impl Body<Data = Bytes, Error = BodyError> + Send + 'static
-    where
-        B: Body<Data = Bytes> + Unpin + Send + 'static,
-        B::Error: Into<BodyError>,
-    {
-        let fault = Arc::clone(&self.0);
-        body.map_err(move |error| {
-            let code = if error.is::<IdleTooLong>() { Code::RequestTimeout } else { Code::BodyInvalid };
-            // The first fault is the one that matters.
-            let _ = fault.set(code);
-            error
-        })
-    }
-
-    /// What the client is told, if the fault was its own.
-    pub fn problem(&self) -> Option<Problem> {
-        let detail = "The request's body broke off, is malformed, or stopped arriving.";
-        self.0.get().map(|&code| Problem::new(code, detail))
     }
 }
 
@@ -234,14 +234,14 @@ pub async fn read_whole(mut body: Incoming, bounds: Bounds, memory: &Gauge) -> R
     loop {
         match timeout(bounds.idle, body.frame()).await {
             Err(_) => {
-                return Err(Problem::new(
+                return Err(Problem::malformed(
                     Code::RequestTimeout,
                     "The request's body stopped arriving. Nothing was sent.",
                 ));
             }
             Ok(None) => return Ok((whole.into_bytes(), ticket)),
             Ok(Some(Err(_))) => {
-                return Err(Problem::new(
+                return Err(Problem::malformed(
                     Code::BodyInvalid,
                     "The request's body broke off or is malformed. Nothing was sent.",
                 ));
@@ -302,7 +302,7 @@ pub fn drain_request(request: Request<Incoming>) {
 ///
 /// A client that waits for `100 Continue` has not sent its body, and asking for
 /// it now would be a lie.
-fn drain(mut body: Incoming, awaits_continue: bool) {
+pub(super) fn drain(mut body: Incoming, awaits_continue: bool) {
     if body.is_end_stream() || awaits_continue {
         return;
     }

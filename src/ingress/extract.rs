@@ -43,6 +43,18 @@ pub fn key_is_in_head(policy: &Policy) -> bool {
     !policy.key.references().any(|reference| matches!(reference, Reference::Body(_)))
 }
 
+/// What says where a message ends, or who sends it to whom.
+const FRAMING: [HeaderName; 4] = [HOST, AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING];
+
+/// `Connection` must not name, on any route, a field that says where a message
+/// ends, or who sends it to whom.
+///
+/// # Errors
+/// `header-nominated`.
+pub fn refuse_nominated_framing(headers: &HeaderMap) -> Result<(), Problem> {
+    refuse_named(headers, &FRAMING)
+}
+
 /// `Connection` must not name a field that decides who asks for what: whoever
 /// reads it would drop the field, and another server might not.
 ///
@@ -52,7 +64,7 @@ pub fn refuse_nominated(headers: &HeaderMap, policy: &Policy) -> Result<(), Prob
     if !headers.contains_key(CONNECTION) {
         return Ok(());
     }
-    let always = [HOST, AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING, CONTENT_TYPE, CONTENT_ENCODING];
+    let always = FRAMING.into_iter().chain([CONTENT_TYPE, CONTENT_ENCODING]);
     let of_template = |template: &Template| -> Vec<HeaderName> {
         let header = |reference: &Reference| match reference {
             Reference::Header(name) => Some(name.clone()),
@@ -74,11 +86,15 @@ pub fn refuse_nominated(headers: &HeaderMap, policy: &Policy) -> Result<(), Prob
         .chain(forward.map(|forward| forward.header.clone()))
         .chain(always)
         .collect::<Vec<_>>();
-    match nominated(headers).into_iter().find(|name| used.contains(name)) {
+    refuse_named(headers, &used)
+}
+
+fn refuse_named(headers: &HeaderMap, needed: &[HeaderName]) -> Result<(), Problem> {
+    match nominated(headers).into_iter().find(|name| needed.contains(name)) {
         None => Ok(()),
-        Some(name) => Err(Problem::new(
+        Some(name) => Err(Problem::malformed(
             Code::HeaderNominated,
-            format!("Connection names {name}, which this route needs end to end. Remove it from Connection."),
+            format!("Connection names {name}, which is needed end to end. Remove it from Connection."),
         )),
     }
 }

@@ -1,55 +1,143 @@
 //! The head that goes to the destination.
 
-use http::header::{EXPECT, HOST, HeaderMap, HeaderName};
+use http::header::{COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, VIA};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderValue, Version, request};
 
 use super::Peer;
-use crate::destination::headers::keep_end_to_end;
-use crate::plan::route::DestinationPlan;
+use crate::destination::headers::{keep_end_to_end, keep_plain_spelling, remove_spellings};
+use crate::plan::route::{DestinationPlan, Forwarded};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// Every field that says who asked for what.
+const SAYS_WHO: [HeaderName; 4] = [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED];
+
+/// Makes a head of HTTP/2 or in absolute form what HTTP/1.1 says the same with,
+/// so that nothing behind needs to know the difference.
+pub(super) fn translate(head_uri: &Uri, version: Version, headers: &mut HeaderMap) {
+    // RFC 9113, section 8.3.1: who passes `:authority` on makes a Host of it.
+    if !headers.contains_key(HOST)
+        && let Some(authority) = head_uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        headers.insert(HOST, host);
+    }
+    if version == Version::HTTP_2 {
+        join_cookies(headers);
+    }
+}
+
+/// Joins the crumbs of a cookie (RFC 9113, section 8.2.3): to HTTP/1.1 they are
+/// one field.
+fn join_cookies(headers: &mut HeaderMap) {
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() < 2 {
+        return;
+    }
+    if let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        headers.insert(COOKIE, whole);
+    }
+}
 
 /// The headers for the destination: the client's end-to-end ones, `Host` by
-/// configuration, and who asked for what. The client's own X-Forwarded-For is
-/// appended to; -Proto and -Host say what this proxy saw.
-pub(super) fn headers(received: &HeaderMap, host: &str, peer: &Peer, destination: &DestinationPlan) -> HeaderMap {
+/// configuration, and who asked for what.
+pub(super) fn headers(received: &HeaderMap, version: Version, peer: &Peer, destination: &DestinationPlan) -> HeaderMap {
     let mut headers = received.clone();
     keep_end_to_end(&mut headers);
     // Either the body is here already, or hyper has asked for it.
     headers.remove(EXPECT);
-    let forwarded_for = chain(&headers, peer);
-    headers.insert(FORWARDED_FOR, forwarded_for);
-    headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
-    let received_host = received.get(HOST).cloned().or_else(|| HeaderValue::from_str(host).ok());
-    if let Some(value) = &received_host {
-        headers.insert(FORWARDED_HOST, value.clone());
+    let host = received.get(HOST).filter(|host| !host.is_empty()).cloned();
+    say_who(&mut headers, host.as_ref(), peer, destination.forwarded);
+    if destination.via {
+        headers.append(VIA, via(version));
     }
     let own = HeaderValue::from_str(&destination.authority).ok();
-    if let Some(value) = if destination.preserve_host { received_host.or(own) } else { own } {
+    if let Some(value) = if destination.preserve_host { host.or(own) } else { own } {
         headers.insert(HOST, value);
     }
     headers
 }
 
-fn chain(headers: &HeaderMap, peer: &Peer) -> HeaderValue {
-    let address = peer.address.ip().to_canonical().to_string();
-    let mut chain: Vec<u8> = Vec::new();
-    for value in headers.get_all(FORWARDED_FOR) {
-        chain.extend_from_slice(value.as_bytes());
-        chain.extend_from_slice(b", ");
+/// Who asked for what, by configuration. What a peer says of it that is not
+/// listed as trusted is removed, whichever of the fields are in use: a
+/// destination that reads the others would believe it.
+fn say_who(headers: &mut HeaderMap, host: Option<&HeaderValue>, peer: &Peer, how: Forwarded) {
+    let (plain, standard) = match how {
+        Forwarded::Off => return,
+        Forwarded::XForwarded => (true, false),
+        Forwarded::Rfc7239 => (false, true),
+        Forwarded::Both => (true, true),
+    };
+    for name in &SAYS_WHO {
+        if peer.is_trusted {
+            // A trusted peer vouches for the field that it sets, not for the
+            // other spellings that it let through.
+            keep_plain_spelling(headers, name);
+        } else {
+            remove_spellings(headers, name);
+        }
     }
-    chain.extend_from_slice(address.as_bytes());
-    HeaderValue::from_bytes(&chain).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+    if plain {
+        let chain = appended(headers, &FORWARDED_FOR, peer.address.ip().to_canonical().to_string());
+        headers.insert(FORWARDED_FOR, chain);
+        headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(proto(peer)));
+        if let Some(host) = host {
+            headers.entry(FORWARDED_HOST).or_insert_with(|| host.clone());
+        }
+    }
+    if standard {
+        let chain = appended(headers, &FORWARDED, element(host, peer));
+        headers.insert(FORWARDED, chain);
+    }
+}
+
+fn proto(peer: &Peer) -> &'static str {
+    if peer.is_secure { "https" } else { "http" }
+}
+
+/// One element of `Forwarded` (RFC 7239, section 4).
+fn element(host: Option<&HeaderValue>, peer: &Peer) -> String {
+    let address = peer.address.ip().to_canonical();
+    // RFC 7239, section 6: an IPv6 address is in brackets, and quoted.
+    let node = if address.is_ipv6() { format!("\"[{address}]\"") } else { address.to_string() };
+    let host = host.and_then(|host| host.to_str().ok()).map(|host| format!(";host={}", quoted(host)));
+    format!("for={node}{};proto={}", host.unwrap_or_default(), proto(peer))
+}
+
+/// A value as a token, or quoted if it is none (RFC 9110, section 5.6.4).
+fn quoted(value: &str) -> String {
+    let is_token = !value.is_empty()
+        && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
+    if is_token { value.to_owned() } else { format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"")) }
+}
+
+/// A list with one more at its end, in one line.
+fn appended(headers: &HeaderMap, name: &HeaderName, last: String) -> HeaderValue {
+    let mut list: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    list.retain(|value| !value.trim_ascii().is_empty());
+    list.push(last.as_bytes());
+    // Made of values that were fields already, and of an address and a host.
+    HeaderValue::from_bytes(&list.join(&b", "[..])).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+}
+
+/// This proxy in `Via` (RFC 9110, section 7.6.3), behind the version of the
+/// message it received.
+pub(super) fn via(version: Version) -> HeaderValue {
+    HeaderValue::from_static(match version {
+        Version::HTTP_10 => "1.0 onceward",
+        Version::HTTP_2 => "2.0 onceward",
+        _ => "1.1 onceward",
+    })
 }
 
 /// The target in origin form: the received spelling, behind the prefix of the
 /// destination's URL.
 pub(super) fn target(received: &Uri, destination: &DestinationPlan) -> Option<Uri> {
     let target = received.path_and_query().map_or("/", PathAndQuery::as_str);
-    if destination.path_prefix.is_empty() {
+    // `*` is the whole server (RFC 9112, section 3.2.4), under no path.
+    if destination.path_prefix.is_empty() || target == "*" {
         let path_and_query = received.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         return Some(Uri::from(path_and_query));
     }
@@ -57,14 +145,99 @@ pub(super) fn target(received: &Uri, destination: &DestinationPlan) -> Option<Ur
 }
 
 /// Makes a received head one for the destination.
-pub(super) fn head(
-    mut head: request::Parts,
-    host: &str,
-    peer: &Peer,
-    destination: &DestinationPlan,
-) -> Option<request::Parts> {
-    head.headers = headers(&head.headers, host, peer, destination);
+pub(super) fn head(mut head: request::Parts, peer: &Peer, destination: &DestinationPlan) -> Option<request::Parts> {
+    head.headers = headers(&head.headers, head.version, peer, destination);
     head.uri = target(&head.uri, destination)?;
     head.version = Version::HTTP_11;
     Some(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(address: &str, is_trusted: bool, is_secure: bool) -> Peer {
+        let address = format!("{address}:4711").parse().unwrap();
+        Peer { address, is_secure, is_trusted, certificate: None }
+    }
+
+    fn fields(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        fields.iter().for_each(|(name, value)| _ = headers.append(*name, HeaderValue::from_static(value)));
+        headers
+    }
+
+    fn said(mut headers: HeaderMap, peer: &Peer, how: Forwarded) -> Vec<String> {
+        say_who(&mut headers, Some(&HeaderValue::from_static("api.test:8080")), peer, how);
+        let mut said: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        said.sort();
+        said
+    }
+
+    #[test]
+    fn an_element_of_forwarded_quotes_what_is_no_token() {
+        let host = HeaderValue::from_static("api.test");
+        assert_eq!(element(Some(&host), &peer("192.0.2.1", false, false)), "for=192.0.2.1;host=api.test;proto=http");
+        let host = HeaderValue::from_static("[2001:db8::2]:8080");
+        assert_eq!(
+            element(Some(&host), &peer("[2001:db8::1]", false, true)),
+            r#"for="[2001:db8::1]";host="[2001:db8::2]:8080";proto=https"#
+        );
+        assert_eq!(element(None, &peer("[::ffff:192.0.2.1]", false, false)), "for=192.0.2.1;proto=http");
+    }
+
+    #[test]
+    fn only_a_listed_peer_is_believed() {
+        let claimed = || {
+            fields(&[
+                ("x-forwarded-for", "10.0.0.1"),
+                ("x_forwarded_for", "10.0.0.2"),
+                ("x-forwarded-proto", "https"),
+                ("x-forwarded_host", "evil.test"),
+                ("forwarded", "for=10.0.0.3"),
+            ])
+        };
+        let stranger = peer("192.0.2.1", false, false);
+        assert_eq!(
+            said(claimed(), &stranger, Forwarded::XForwarded),
+            ["x-forwarded-for: 192.0.2.1", "x-forwarded-host: api.test:8080", "x-forwarded-proto: http"]
+        );
+        assert_eq!(
+            said(claimed(), &stranger, Forwarded::Rfc7239),
+            [r#"forwarded: for=192.0.2.1;host="api.test:8080";proto=http"#]
+        );
+        let trusted = peer("192.0.2.1", true, false);
+        assert_eq!(
+            said(claimed(), &trusted, Forwarded::Both),
+            [
+                r#"forwarded: for=10.0.0.3, for=192.0.2.1;host="api.test:8080";proto=http"#,
+                "x-forwarded-for: 10.0.0.1, 192.0.2.1",
+                "x-forwarded-host: api.test:8080",
+                "x-forwarded-proto: https",
+            ]
+        );
+        assert_eq!(said(claimed(), &stranger, Forwarded::Off).len(), 5, "nothing is touched");
+    }
+
+    #[test]
+    fn a_head_of_http_2_is_told_as_http_1() {
+        let uri = Uri::from_static("https://Api.Test:8443/pay");
+        let mut headers = fields(&[("cookie", "a=1"), ("cookie", "b=2")]);
+        translate(&uri, Version::HTTP_2, &mut headers);
+        assert_eq!(headers.get_all(COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2"]);
+        assert_eq!(headers[HOST], "Api.Test:8443");
+        let mut headers = fields(&[("host", "kept.test"), ("cookie", "a=1"), ("cookie", "b=2")]);
+        translate(&uri, Version::HTTP_11, &mut headers);
+        assert_eq!((headers.get_all(COOKIE).iter().count(), headers[HOST].as_bytes()), (2, &b"kept.test"[..]));
+    }
+
+    #[test]
+    fn via_names_the_version_that_was_received() {
+        for (version, said) in
+            [(Version::HTTP_10, "1.0 onceward"), (Version::HTTP_11, "1.1 onceward"), (Version::HTTP_2, "2.0 onceward")]
+        {
+            assert_eq!(via(version), said);
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! carries what is not guarded, [`problem`] says no.
 
 mod access;
+mod authority;
 pub mod body;
 pub mod extract;
 mod forward;
@@ -14,6 +15,7 @@ pub mod problem;
 pub mod proxy_protocol;
 mod respond;
 mod serve;
+mod upload;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

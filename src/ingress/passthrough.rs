@@ -9,14 +9,15 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, sleep_until};
 
-use super::body::{ClientBody, ClientFault, Watched, drain_request};
+use super::body::{ClientBody, Watched, awaits_continue, drain, drain_request};
 use super::problem::{self, Code, Problem, overloaded};
-use super::respond::keep_reason;
+use super::respond::{self, keep_reason};
+use super::upload::{Uploading, upload};
 use super::{Ingress, Peer, forward};
 use crate::destination::headers::{keep_end_to_end, nominated};
-use crate::destination::{Cause, Failure, Inbound, Outbound, OutboundBody};
+use crate::destination::{Cause, Failure, Granted, Inbound, Outbound, OutboundBody};
 use crate::engine::answer::Met;
 use crate::model::outcome::DoubtReason;
 use crate::plan::Plan;
@@ -30,7 +31,6 @@ impl Ingress {
     pub(super) async fn pass(
         &self,
         request: Request<Incoming>,
-        host: &str,
         peer: &Peer,
         plan: &Plan,
         destination: &Arc<DestinationPlan>,
@@ -40,8 +40,10 @@ impl Ingress {
             return Err(overloaded());
         };
         let (mut head, body) = request.into_parts();
+        let waits = awaits_continue(&head.headers);
         let upgrade = Upgrade::asked_for(&mut head);
-        let Some(mut head) = forward::head(head, host, peer, destination) else {
+        let Some(mut head) = forward::head(head, peer, destination) else {
+            drain(body, waits);
             return Err(Problem::new(Code::PathAmbiguous, "The request target cannot be forwarded."));
         };
         if let Some(upgrade) = &upgrade {
@@ -49,39 +51,37 @@ impl Ingress {
             head.headers.insert(UPGRADE, upgrade.protocol.clone());
         }
         let repeatable = (body.is_end_stream() && is_safe(&head.method)).then(|| copy(&head));
-        let client = ClientFault::default();
-        let body = if body.is_end_stream() {
-            OutboundBody::Whole(None)
+        let (body, uploading) = if body.is_end_stream() {
+            (OutboundBody::Whole(None), None)
         } else {
             if body.size_hint().exact().is_none() {
                 // Said aloud, or a GET would go without its body.
                 head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
             }
-            let watched = Watched::new(body, destination.body_idle_timeout);
-            OutboundBody::Streamed(UnsyncBoxBody::new(client.report(watched)))
+            let (upload, uploading) = upload(body, destination.body_idle_timeout, waits);
+            (OutboundBody::Streamed(UnsyncBoxBody::new(upload)), Some(uploading))
         };
-        let inbound = self.exchange(Outbound { head, body }, repeatable, destination).await;
-        let inbound = inbound.map_err(|failure| client.problem().unwrap_or_else(|| told(failure)))?;
-        respond(inbound, upgrade, destination).map_err(told)
+        let exchange = Exchange::begin(destination, uploading);
+        let inbound = self.send(&exchange, Outbound { head, body }, repeatable).await;
+        let inbound = inbound.map_err(|failure| exchange.fault().unwrap_or_else(|| told(failure)))?;
+        exchange.respond(inbound, upgrade).map_err(told)
     }
 
     /// Sends a request and waits for the head of its answer. What was handed
     /// back unsent by a connection that had died idle goes out on a new one; so
     /// does a safe request without a body whose old connection was lost (RFC
     /// 9110, section 9.2.2). Nothing else is sent twice.
-    async fn exchange(
+    async fn send(
         &self,
+        exchange: &Exchange<'_>,
         request: Outbound,
         repeatable: Option<request::Parts>,
-        destination: &Arc<DestinationPlan>,
     ) -> Result<Inbound, Failure> {
-        let connection = self.engine.destination.acquire(destination, false).await?;
+        let connection = self.engine.destination.acquire(exchange.destination, false).await?;
         let reused = connection.is_reused();
-        let patience = destination.response_timeout;
-        let failure = match timeout(patience, connection.send(request)).await {
-            Ok(Ok(inbound)) => return Ok(inbound),
-            Ok(Err(failure)) => failure,
-            Err(_) => return Err(timed_out()),
+        let failure = match exchange.head(connection, request).await {
+            Ok(inbound) => return Ok(inbound),
+            Err(failure) => failure,
         };
         let lost = failure.cause == Cause::MaybeSent(DoubtReason::ConnectionLost);
         let again = match (failure.unsent, repeatable) {
@@ -89,8 +89,8 @@ impl Ingress {
             (None, Some(head)) if reused && lost => Outbound { head, body: OutboundBody::Whole(None) },
             (_, _) => return Err(Failure { unsent: None, ..failure }),
         };
-        let connection = self.engine.destination.acquire(destination, true).await?;
-        timeout(patience, connection.send(again)).await.unwrap_or_else(|_| Err(timed_out()))
+        let connection = self.engine.destination.acquire(exchange.destination, true).await?;
+        exchange.head(connection, again).await
     }
 
     /// Carries a request through whose body was read already.
@@ -99,8 +99,75 @@ impl Ingress {
         request: Outbound,
         destination: &Arc<DestinationPlan>,
     ) -> Result<Response<ClientBody>, Failure> {
-        let inbound = self.exchange(request, None, destination).await?;
-        respond(inbound, None, destination)
+        let exchange = Exchange::begin(destination, None);
+        let inbound = self.send(&exchange, request, None).await?;
+        exchange.respond(inbound, None)
+    }
+}
+
+/// One unguarded exchange, and the times it keeps.
+struct Exchange<'a> {
+    destination: &'a Arc<DestinationPlan>,
+    /// The end of it, whatever happens.
+    deadline: Instant,
+    uploading: Option<Uploading>,
+}
+
+impl<'a> Exchange<'a> {
+    fn begin(destination: &'a Arc<DestinationPlan>, uploading: Option<Uploading>) -> Self {
+        Self { destination, deadline: Instant::now() + destination.attempt_timeout, uploading }
+    }
+
+    /// What the client did wrong itself.
+    fn fault(&self) -> Option<Problem> {
+        self.uploading.as_ref().and_then(Uploading::problem)
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    async fn head(&self, connection: Box<dyn Granted>, request: Outbound) -> Result<Inbound, Failure> {
+        let patience = self.destination.response_timeout;
+        let overdue = async {
+            match &self.uploading {
+                Some(uploading) => {
+                    uploading.granted();
+                    uploading.overdue(patience).await;
+                }
+                None => sleep(patience).await,
+            }
+        };
+        tokio::select! {
+            answered = connection.send(request) => answered,
+            () = overdue => Err(timed_out()),
+            () = sleep_until(self.deadline) => Err(timed_out()),
+        }
+    }
+
+    /// The answer as the client gets it.
+    fn respond(self, mut inbound: Inbound, upgrade: Option<Upgrade>) -> Result<Response<ClientBody>, Failure> {
+        let is_offered = upgrade.is_some() && !inbound.headers.get(UPGRADE).is_some_and(is_http2);
+        if inbound.status == StatusCode::SWITCHING_PROTOCOLS && !is_offered {
+            return Err(Failure {
+                cause: Cause::MaybeSent(DoubtReason::MalformedAnswer),
+                unsent: None,
+                detail: "the destination switched protocols, which nobody asked for".into(),
+            });
+        }
+        let switched = inbound.headers.get(UPGRADE).cloned();
+        keep_end_to_end(&mut inbound.headers);
+        respond::add_via(&mut inbound.headers, self.destination);
+        let body = Watched::new(inbound.body, self.destination.body_idle_timeout).until(self.deadline);
+        let mut response = Response::new(ClientBody::through(body, self.uploading));
+        *response.status_mut() = inbound.status;
+        *response.headers_mut() = inbound.headers;
+        let ours = inbound.extensions.remove::<OnUpgrade>();
+        if let (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade), Some(server)) = (inbound.status, upgrade, ours) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            response.headers_mut().insert(UPGRADE, switched.unwrap_or(upgrade.protocol));
+            *response.body_mut() = ClientBody::empty();
+            tokio::spawn(tunnel(upgrade.client, server));
+        }
+        keep_reason(&mut response, &mut inbound.extensions);
+        Ok(response)
     }
 }
 
@@ -170,35 +237,6 @@ impl Upgrade {
         let client = head.extensions.remove::<OnUpgrade>()?;
         Some(Self { protocol, client })
     }
-}
-
-fn respond(
-    mut inbound: Inbound,
-    upgrade: Option<Upgrade>,
-    destination: &DestinationPlan,
-) -> Result<Response<ClientBody>, Failure> {
-    let is_offered = upgrade.is_some() && !inbound.headers.get(UPGRADE).is_some_and(is_http2);
-    if inbound.status == StatusCode::SWITCHING_PROTOCOLS && !is_offered {
-        return Err(Failure {
-            cause: Cause::MaybeSent(DoubtReason::MalformedAnswer),
-            unsent: None,
-            detail: "the destination switched protocols, which nobody asked for".into(),
-        });
-    }
-    let switched = inbound.headers.get(UPGRADE).cloned();
-    keep_end_to_end(&mut inbound.headers);
-    let mut response = Response::new(ClientBody::through(Watched::new(inbound.body, destination.body_idle_timeout)));
-    *response.status_mut() = inbound.status;
-    *response.headers_mut() = inbound.headers;
-    let ours = inbound.extensions.remove::<OnUpgrade>();
-    if let (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade), Some(server)) = (inbound.status, upgrade, ours) {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        response.headers_mut().insert(UPGRADE, switched.unwrap_or(upgrade.protocol));
-        *response.body_mut() = ClientBody::empty();
-        tokio::spawn(tunnel(upgrade.client, server));
-    }
-    keep_reason(&mut response, &mut inbound.extensions);
-    Ok(response)
 }
 
 /// Copies both ways until both sides are done.

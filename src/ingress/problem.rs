@@ -64,6 +64,7 @@ pub struct Problem {
     outcome: Outcome,
     record: Option<(RecordId, StateName)>,
     original_status: Option<u16>,
+    ends_connection: bool,
 }
 
 impl Code {
@@ -158,7 +159,14 @@ impl Problem {
             outcome: Outcome::Refused,
             record: None,
             original_status: None,
+            ends_connection: false,
         }
+    }
+
+    /// Where the framing of a message is in doubt, or its end will not come:
+    /// whatever else arrives on the connection is no request to be answered.
+    pub fn malformed(code: Code, detail: impl Into<String>) -> Self {
+        Self { ends_connection: true, ..Problem::new(code, detail) }
     }
 
     /// The same with another status.
@@ -224,6 +232,11 @@ impl Problem {
     /// The status.
     pub fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// Whether the client's connection ends with this answer.
+    pub fn ends_connection(&self) -> bool {
+        self.ends_connection
     }
 
     /// The explanation.

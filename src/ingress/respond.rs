@@ -1,13 +1,16 @@
 //! From what the engine says to what goes to the client.
 
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRAILER};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRAILER, VIA};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, Version};
 use hyper::ext::ReasonPhrase;
 
 use super::body::ClientBody;
+use super::forward;
 use super::problem::Problem;
 use crate::engine::answer::{AnswerBody, Outcome, Relayed};
 use crate::plan::Plan;
+use crate::plan::route::DestinationPlan;
+use crate::tls::HttpVersions;
 
 const OUTCOME: HeaderName = HeaderName::from_static("onceward-outcome");
 const EXPIRES: HeaderName = HeaderName::from_static("onceward-expires");
@@ -18,7 +21,7 @@ const SHOULD_RETRY: [HeaderName; 2] =
     [HeaderName::from_static("x-should-retry"), HeaderName::from_static("stripe-should-retry")];
 
 /// The destination's answer, as its caller gets it.
-pub(super) fn relayed(mut relayed: Relayed, version: Version) -> Response<ClientBody> {
+pub(super) fn relayed(mut relayed: Relayed, version: Version, destination: &DestinationPlan) -> Response<ClientBody> {
     if let (AnswerBody::Whole(_, trailers), Version::HTTP_10) = (&mut relayed.body, version) {
         // It has no chunked coding to carry them.
         *trailers = None;
@@ -45,6 +48,7 @@ pub(super) fn relayed(mut relayed: Relayed, version: Version) -> Response<Client
             headers.insert(TRAILER, names);
         }
     }
+    add_via(headers, destination);
     if relayed.outcome == Outcome::Replayed {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
     }
@@ -54,6 +58,17 @@ pub(super) fn relayed(mut relayed: Relayed, version: Version) -> Response<Client
     mark(&mut response, relayed.outcome);
     keep_reason(&mut response, &mut Extensions::new());
     response
+}
+
+/// Says on an answer that it came through here (RFC 9110, section 7.6.3).
+pub(super) fn add_via(headers: &mut HeaderMap, destination: &DestinationPlan) {
+    if destination.via {
+        let version = match destination.versions {
+            HttpVersions::Http2 => Version::HTTP_2,
+            HttpVersions::Http1 | HttpVersions::Negotiated => Version::HTTP_11,
+        };
+        headers.append(VIA, forward::via(version));
+    }
 }
 
 fn names(fields: &HeaderMap) -> String {

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONNECTION, HOST, TRAILER};
+use http::header::{CONNECTION, TRAILER};
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response, Uri, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
 
 use super::access::AccessLine;
+use super::authority::{effective_host, refuse_target};
 use super::body::{Bounds, ClientBody, awaits_continue, drain_request, read_whole};
-use super::extract::{self, Extracted};
+use super::extract::{self, Extracted, refuse_nominated_framing};
 use super::passthrough::{bypassed, told};
 use super::problem::{Code, Problem, key_missing, shutting_down, unknown};
 use super::{Ingress, Peer, forward, respond};
@@ -30,16 +31,21 @@ impl Ingress {
     /// Answers one request.
     pub(super) async fn serve(&self, request: Request<Incoming>, peer: &Peer) -> Response<ClientBody> {
         let plan = self.plan.load_full();
+        let version = request.version();
         let mut noted = AccessLine::begin(Arc::clone(&self.engine.metrics), request.method().clone());
+        let mut closes = false;
         let mut response = match self.route(request, peer, &plan, &mut noted).await {
             Ok(response) => response,
             Err(problem) => {
+                closes |= problem.ends_connection();
                 noted.code = Some(problem.code());
                 noted.outcome = noted.route.is_some().then(|| problem.outcome());
                 respond::problem(&problem, &plan, noted.route.is_some())
             }
         };
-        if self.engine.stopping.draining.is_cancelled() || noted.code == Some(Code::RequestTimeout) {
+        closes |= self.engine.stopping.draining.is_cancelled();
+        // HTTP/2 has its own word for it (RFC 9113, section 8.2.2).
+        if closes && version != Version::HTTP_2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         noted.status = Some(response.status().as_u16());
@@ -54,15 +60,17 @@ impl Ingress {
         plan: &Arc<Plan>,
         noted: &mut AccessLine,
     ) -> Result<Response<ClientBody>, Problem> {
-        if let Err(problem) = refuse_unsupported(&request) {
-            return Err(refuse(request, problem));
-        }
         let length = request.body().size_hint().exact();
-        settle_length(request.headers_mut(), length);
-        let host = match effective_host(&request) {
+        let host = refuse_target(&request)
+            .and_then(|()| refuse_codings(request.headers()))
+            .and_then(|()| effective_host(&request, peer.is_secure));
+        let host = match host {
             Ok(host) => host,
             Err(problem) => return Err(refuse(request, problem)),
         };
+        settle_length(request.headers_mut(), length);
+        let (uri, version) = (request.uri().clone(), request.version());
+        forward::translate(&uri, version, request.headers_mut());
         match plan.router.find(request.method(), &host, request.uri().path()) {
             Matched::Guarded(route, path) => {
                 noted.route = Some(Arc::clone(&route.name));
@@ -70,9 +78,12 @@ impl Ingress {
             }
             Matched::Unguarded(neighbour) => {
                 self.engine.metrics.unguarded();
+                if let Err(problem) = refuse_nominated_framing(request.headers()) {
+                    return Err(refuse(request, problem));
+                }
                 let destination =
                     neighbour.map_or_else(|| Arc::clone(&plan.destination), |route| Arc::clone(&route.destination));
-                self.pass(request, &host, peer, plan, &destination).await
+                self.pass(request, peer, plan, &destination).await
             }
             Matched::Ambiguous(route) => {
                 noted.route = Some(Arc::clone(&route.name));
@@ -117,7 +128,7 @@ impl Ingress {
                 Ok(None) => {
                     noted.route = None;
                     self.engine.metrics.unguarded();
-                    return self.pass(request, host, peer, plan, &route.destination).await;
+                    return self.pass(request, peer, plan, &route.destination).await;
                 }
                 Err(problem) => return Err(refuse(request, problem)),
             }
@@ -136,7 +147,7 @@ impl Ingress {
             read = read_whole(body, bounds, &self.engine.capacity.memory) => read?,
             () = self.stopped_long_enough() => return Err(shutting_down()),
         };
-        let forward = forward_of(&parts, &body, host, peer, &route)?;
+        let forward = forward_of(&parts, &body, peer, &route)?;
         let head = Arc::new(request_head(&parts.method, &parts.uri, parts.headers));
         let extracted = {
             let view = extract::view(&head.headers, &body, plan.limits.request_body);
@@ -194,7 +205,7 @@ impl Ingress {
         match answer {
             Answer::Relayed(answer) => {
                 noted.outcome = Some(answer.outcome);
-                Ok(respond::relayed(*answer, version))
+                Ok(respond::relayed(*answer, version, &route.destination))
             }
             Answer::Refused(refused) => Err(Problem::refused(&refused, route.policy.mismatch_status)),
             Answer::Bypass(bypass) => {
@@ -210,16 +221,13 @@ impl Ingress {
     }
 }
 
-/// What HTTP allows and this proxy does not carry: tunnels by CONNECT, and
-/// transfer codings that it would have to undo.
-fn refuse_unsupported(request: &Request<Incoming>) -> Result<(), Problem> {
-    if request.method() == http::Method::CONNECT {
-        return Err(Problem::new(Code::PathAmbiguous, "CONNECT is not served here."));
+/// What HTTP allows and this proxy does not carry: transfer codings that it
+/// would have to undo.
+fn refuse_codings(headers: &HeaderMap) -> Result<(), Problem> {
+    if is_plainly_framed(headers) {
+        return Ok(());
     }
-    if !is_plainly_framed(request.headers()) {
-        return Err(Problem::new(Code::BodyInvalid, "The only transfer coding supported is chunked, once."));
-    }
-    Ok(())
+    Err(Problem::malformed(Code::BodyInvalid, "The only transfer coding supported is chunked, once."))
 }
 
 /// Refuses a request whose body was not read.
@@ -233,16 +241,10 @@ fn request_head(method: &http::Method, uri: &Uri, headers: HeaderMap) -> Request
     RequestHead { method: method.clone(), target, headers }
 }
 
-fn forward_of(
-    parts: &request::Parts,
-    body: &bytes::Bytes,
-    host: &str,
-    peer: &Peer,
-    route: &Route,
-) -> Result<Forward, Problem> {
+fn forward_of(parts: &request::Parts, body: &bytes::Bytes, peer: &Peer, route: &Route) -> Result<Forward, Problem> {
     let uri = forward::target(&parts.uri, &route.destination)
         .ok_or_else(|| Problem::new(Code::PathAmbiguous, "The request target cannot be forwarded."))?;
-    let mut headers = forward::headers(&parts.headers, host, peer, &route.destination);
+    let mut headers = forward::headers(&parts.headers, parts.version, peer, &route.destination);
     // The body goes out whole, with a length: it has no trailers any more.
     headers.remove(TRAILER);
     Ok(Forward {
@@ -252,43 +254,4 @@ fn forward_of(
         extensions: if route.destination.preserve_header_case { parts.extensions.clone() } else { Extensions::new() },
         body: body.clone(),
     })
-}
-
-/// Whether a text is `host[:port]`, as far as guards care: nothing that another
-/// reader could take apart differently.
-fn is_host(text: &str) -> bool {
-    !text.contains("..") && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
-}
-
-fn without_default_port(host: &str) -> &str {
-    host.strip_suffix(":80").unwrap_or(host)
-}
-
-/// The host a request is for, lower case. An absolute-form target must agree
-/// with Host (RFC 9112, section 3.2.2, lets the target win; a server behind us
-/// may not).
-fn effective_host(request: &Request<Incoming>) -> Result<String, Problem> {
-    let ambiguous = |detail: &str| Problem::new(Code::PathAmbiguous, detail);
-    let mut hosts = request.headers().get_all(HOST).iter();
-    let host = hosts.next();
-    if hosts.next().is_some() {
-        return Err(ambiguous("The request has more than one Host header. Send one."));
-    }
-    let host = match host.map(|value| value.to_str()) {
-        None => None,
-        Some(Ok(host)) if !is_host(host.trim()) => return Err(ambiguous("The Host header is not a host.")),
-        Some(Ok(host)) => Some(host.trim().to_ascii_lowercase()),
-        Some(Err(_)) => return Err(ambiguous("The Host header is not text.")),
-    };
-    let authority = request.uri().authority().map(|authority| authority.as_str().to_ascii_lowercase());
-    match (authority, host) {
-        (Some(authority), Some(host)) if without_default_port(&authority) != without_default_port(&host) => {
-            Err(ambiguous("The request target and the Host header name different hosts."))
-        }
-        (Some(authority), _) => Ok(authority),
-        (None, Some(host)) => Ok(host),
-        // RFC 9112, section 3.2: only HTTP/1.0 may do without.
-        (None, None) if request.version() == Version::HTTP_11 => Err(ambiguous("The request has no Host header.")),
-        (None, None) => Ok(String::new()),
-    }
 }
