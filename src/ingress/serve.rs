@@ -222,7 +222,8 @@ impl Ingress {
 }
 
 /// What HTTP allows and this proxy does not carry: transfer codings that it
-/// would have to undo.
+/// would have to undo. A length beside `chunked` has been dropped by hyper, which
+/// ends the connection behind such a request (RFC 9112, section 6.1).
 fn refuse_codings(headers: &HeaderMap) -> Result<(), Problem> {
     if is_plainly_framed(headers) {
         return Ok(());

@@ -47,6 +47,7 @@ mod restarts;
 mod retention;
 mod scopes;
 mod secrets;
+mod smuggling;
 mod statuses;
 mod store_fails;
 mod streaming;

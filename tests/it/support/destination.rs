@@ -226,6 +226,11 @@ impl Destination {
         self.shared.received().last().cloned().expect("a request arrived")
     }
 
+    /// The request that arrived at this number, counted from 1.
+    pub(crate) fn received(&self, number: usize) -> Received {
+        self.shared.received()[number - 1].clone()
+    }
+
     /// The targets of all requests that arrived whole.
     pub(crate) fn targets(&self) -> Vec<String> {
         self.shared.received().iter().map(|request| request.target.clone()).collect()
