@@ -8,6 +8,7 @@
 pub mod body;
 pub mod classify;
 mod connect;
+mod early;
 pub mod headers;
 pub mod pool;
 #[cfg(test)]

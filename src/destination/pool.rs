@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
 use super::body::{InboundBody, OutboundBody};
+use super::early::HeardOut;
 use super::{Destination, DestinationFuture, Failure, Granted, Inbound, Outbound, classify, connect, headers};
 use crate::plan::route::DestinationPlan;
 
@@ -125,7 +126,7 @@ pub(super) async fn open(plan: &DestinationPlan) -> Result<SendRequest<OutboundB
         .allow_obsolete_multiline_headers_in_responses(true)
         .allow_spaces_after_header_name_in_responses(true)
         .preserve_header_case(plan.preserve_header_case)
-        .handshake(TokioIo::new(stream))
+        .handshake(TokioIo::new(HeardOut::new(stream)))
         .await
         .map_err(|error| classify::connect(classify::describe(&error)))?;
     // The task ends with the connection: when the other side closes it, or when

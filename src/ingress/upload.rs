@@ -78,7 +78,9 @@ impl Shared {
     fn end(&self) {
         let (body, awaits_continue, waker) = {
             let mut state = self.state();
-            let rest = if state.is_whole { None } else { state.body.take() };
+            // Of a client that let it down nothing more is waited for.
+            let has_rest = !state.is_whole && state.fault.is_none();
+            let rest = state.body.take().filter(|_| has_rest);
             (rest, state.awaits_continue, state.waker.take())
         };
         if let Some(body) = body {
@@ -148,7 +150,7 @@ impl Body for Upload {
         let mut state = self.0.state();
         let state = &mut *state;
         let Some(body) = &mut state.body else {
-            return Poll::Ready(Some(Err(Box::new(Over))));
+            return Poll::Ready(if state.is_whole { None } else { Some(Err(Box::new(Over))) });
         };
         state.awaits_continue = false;
         let frame = match Pin::new(body).poll_frame(cx) {

@@ -18,6 +18,7 @@ mod configs;
 mod connections;
 mod drain;
 mod duplicates;
+mod early_answers;
 mod failures;
 mod fidelity;
 mod fingerprints;
