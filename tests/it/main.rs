@@ -24,6 +24,7 @@ mod fidelity;
 mod fingerprints;
 mod forward;
 mod http2;
+mod forwarded;
 mod keys;
 mod limits;
 mod logs;
