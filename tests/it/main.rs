@@ -49,6 +49,7 @@ mod restarts;
 mod retention;
 mod scopes;
 mod secrets;
+mod slow_clients;
 mod smuggling;
 mod statuses;
 mod store_fails;

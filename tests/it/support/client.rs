@@ -1,6 +1,7 @@
 //! A client that sends exact bytes and hears exact answers.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -115,6 +116,11 @@ impl Client {
     /// Whether nothing arrives, and the connection stands, for a while.
     pub(crate) async fn hears_nothing_for_a_while(&mut self) -> bool {
         timeout(A_WHILE, self.wire.stirs()).await.is_err()
+    }
+
+    /// Whether nothing has arrived so far, and the connection stands.
+    pub(crate) async fn hears_nothing_yet(&mut self) -> bool {
+        timeout(Duration::ZERO, self.wire.stirs()).await.is_err()
     }
 
     /// Waits until the other side ends the connection, with nothing more said.

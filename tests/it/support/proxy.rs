@@ -303,6 +303,15 @@ impl Proxy {
         self.start_again().await;
     }
 
+    /// How much memory it has in use, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let child = self.child.as_ref().expect("it is running");
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("our own child has a status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a status has it");
+        let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kibibytes * 1024
+    }
+
     /// Everything it has written, over all its runs.
     pub(crate) fn log(&self) -> String {
         fs::read(self.log_file()).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
