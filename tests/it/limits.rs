@@ -248,3 +248,66 @@ async fn a_full_store_takes_no_new_claims_and_forgets_no_old_ones() {
         assert_eq!(destination.executions(), stored);
     }
 }
+
+#[tokio::test]
+async fn a_refused_body_does_not_have_to_end() {
+    // The refusal is read while the client is still sending, however it sends.
+    let destination = Destination::start().await;
+    let proxy = Proxy::with(Config::new().limits("request_body: 1KiB"), &destination).await;
+    // Chunks without an end.
+    let mut client = proxy.client().await;
+    client.send_bytes(&pay("k").chunked().head_bytes()).await;
+    for _ in 0..3 {
+        client.send_bytes(&request::chunk(&[b'x'; 1_000])).await;
+    }
+    client.answer().await.is_problem(413, "body-too-large");
+    // A length, and the bytes one after the other.
+    let mut client = proxy.client().await;
+    let request = pay("k").body(vec![b'x'; 2_000]);
+    client.send_bytes(&request.head_bytes()).await;
+    client.answer().await.is_problem(413, "body-too-large");
+    for byte in request.body_bytes().chunks(100) {
+        client.send_bytes(byte).await;
+    }
+    // What follows it is a request like any other.
+    client.ask(&pay("k")).await.is_executed(201);
+    // All at once, with another request behind it.
+    let mut client = proxy.client().await;
+    client.send_bytes(&[request.bytes(), pay("k").bytes()].concat()).await;
+    client.answer().await.is_problem(413, "body-too-large");
+    client.answer().await.is_replayed(201);
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_may_have_many_headers_and_large_ones() {
+    // It is refused after its effect; so hardly ever.
+    let many = (0..990).fold(reply(201), |reply, n| reply.header(&format!("X-{n}"), "a value of some length"));
+    let large = reply(201).header("X-Large", &"x".repeat(250_000));
+    for answer in [many, large] {
+        let destination = Destination::that(move |_| answer.clone().into()).await;
+        let proxy = Proxy::before(&destination).await;
+        for path in ["/pay", "/passes"] {
+            let first = proxy.send(&pay("k").to(path)).await;
+            assert_eq!((first.status, first.end), (201, End::Whole));
+            assert!(first.fields.0.len() > 990 || first.header("x-large").is_some_and(|value| value.len() == 250_000));
+        }
+        proxy.send(&pay("k")).await.is_replayed(201);
+        assert_eq!(destination.executions(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_head_over_the_limit_gets_431_and_nothing_more() {
+    let destination = Destination::start().await;
+    let proxy = Proxy::with(Config::new().limits("header_bytes: 8KiB"), &destination).await;
+    let large = |path: &str| pay("k").to(path).header("X-Large", &"x".repeat(20_000));
+    let many = |path: &str| (0..2_000).fold(pay("k").to(path), |request, n| request.header(&format!("X-{n}"), "1"));
+    for request in [large("/pay"), large("/passes"), many("/pay"), many("/passes")] {
+        let mut client = proxy.client().await;
+        client.send_what_goes(&request.bytes()).await;
+        assert_eq!(client.answer().await.status, 431);
+        client.is_closed().await;
+    }
+    assert_eq!((destination.executions(), destination.connections()), (0, 0));
+}

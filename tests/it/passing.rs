@@ -263,3 +263,212 @@ async fn a_guarded_request_is_never_an_upgrade() {
         assert_eq!(received.body, request.body_bytes());
     }
 }
+
+/// A request that asks for a WebSocket.
+fn websocket() -> Request {
+    get("/ws").header("Connection", "Upgrade").header("Upgrade", "websocket").header("Sec-WebSocket-Key", "a")
+}
+
+const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
+
+/// A destination that switches protocols, sends `first` with it, sends back
+/// what it gets, and leaves at `bye`.
+async fn echo(first: &'static str) -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("some port is free");
+    let address = listener.local_addr().expect("it is bound");
+    let serving = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.expect("the proxy connects");
+        let mut wire = wire::Wire::new(stream);
+        let head = wire.head().await.expect("a head comes");
+        assert_eq!(head.fields.get("upgrade"), Some("websocket"));
+        assert_eq!(head.fields.get("connection").map(str::to_lowercase).as_deref(), Some("upgrade"));
+        wire.send(format!("{SWITCHED}{first}").as_bytes()).await.expect("the proxy listens");
+        let mut buffer = Vec::new();
+        while let Ok(byte) = wire.exactly(1).await {
+            buffer.extend(byte);
+            if buffer.ends_with(b"bye") {
+                return;
+            }
+            if buffer.ends_with(b"\n") {
+                wire.send(&std::mem::take(&mut buffer)).await.expect("the proxy listens");
+            }
+        }
+    });
+    (address, serving)
+}
+
+async fn before_echo(first: &'static str) -> (Proxy, Destination, tokio::task::JoinHandle<()>) {
+    let destination = Destination::start().await;
+    let (address, serving) = echo(first).await;
+    let route = format!("path: /ws, key_required: false, destination: {{ url: \"http://{address}\" }}");
+    // Only POST is guarded there; a GET passes to the route's destination.
+    let proxy = Proxy::with(Config::new().route(&route), &destination).await;
+    (proxy, destination, serving)
+}
+
+#[tokio::test]
+async fn a_tunnel_carries_both_ways_until_either_side_leaves() {
+    let large = [vec![b'x'; 300_000], b"\n".to_vec()].concat();
+    // A key makes no difference to it.
+    let (proxy, _other, serving) = before_echo("glued").await;
+    let mut client = proxy.client().await;
+    client.send(&websocket().key("k")).await;
+    assert_eq!(client.interim_head().await, 101);
+    assert_eq!(client.exactly(5).await, b"glued");
+    for message in [b"one\n".to_vec(), large, b"two\n".to_vec()] {
+        client.send_bytes(&message).await;
+        assert!(client.exactly(message.len()).await == message);
+    }
+    // The destination leaves, and the client sees it.
+    client.send_bytes(b"bye").await;
+    client.is_closed().await;
+    within("the destination is done", serving).await.expect("it did not panic");
+    // The client leaves, and the destination sees it.
+    let (proxy, _other, serving) = before_echo("").await;
+    let mut client = proxy.client().await;
+    // The first bytes may come glued to the request.
+    client.send_bytes(&[websocket().bytes(), b"early\n".to_vec()].concat()).await;
+    assert_eq!(client.interim_head().await, 101);
+    assert_eq!(client.exactly(6).await, b"early\n");
+    drop(client);
+    within("the destination is left", serving).await.expect("it did not panic");
+}
+
+#[tokio::test]
+async fn an_upgrade_that_is_declined_is_an_answer_like_any_other() {
+    let destination = Destination::that(|_| reply(426).header("Upgrade", "other").body("no").into()).await;
+    let proxy = Proxy::before(&destination).await;
+    let mut client = proxy.client().await;
+    for n in 1..=2 {
+        let answer = client.ask(&websocket()).await;
+        assert_eq!((answer.status, answer.text().as_str(), answer.end), (426, "no", End::Whole));
+        assert_eq!(destination.executions(), n);
+    }
+}
+
+#[tokio::test]
+async fn nothing_follows_the_body_of_a_declined_upgrade() {
+    // A guarded request is no upgrade; what comes behind it is the next one.
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    for path in ["/pay", "/passes"] {
+        let request = pay("k").to(path).body("hello").header("Connection", "Upgrade").header("Upgrade", "websocket");
+        let mut client = proxy.client().await;
+        client.send_bytes(&[request.bytes(), get("/next").bytes()].concat()).await;
+        assert_eq!(client.answer().await.status, 201);
+        assert_eq!(client.answer().await.status, 201);
+        assert!(client.hears_nothing_for_a_while().await);
+        assert_eq!(destination.targets()[destination.executions() - 2..], [path, "/next"]);
+        assert_eq!(destination.received(destination.executions() - 1).text(), "hello");
+    }
+    assert_eq!((destination.executions(), destination.fragments()), (4, 0));
+}
+
+#[tokio::test]
+async fn a_broken_answer_is_passed_on_as_broken() {
+    let length = reply(200).body("x".repeat(1_000));
+    let chunks = reply(200).chunks(["one", "two"]);
+    for ending in [Script::close(), Script::reset()] {
+        let (length, chunks, ending) = (length.clone(), chunks.clone(), ending);
+        let destination = Destination::that(move |request| match request.target.as_str() {
+            "/length" => length.half_body(ending.clone()),
+            _ => chunks.half_body(ending.clone()),
+        })
+        .await;
+        let proxy = Proxy::before(&destination).await;
+        for path in ["/length", "/chunks"] {
+            let mut client = proxy.client().await;
+            let answer = client.ask(&get(path)).await;
+            assert_eq!((answer.status, answer.end), (200, End::Broken), "{path}");
+            client.is_closed().await;
+        }
+        assert_eq!(destination.executions(), 2, "a broken answer is not asked for again");
+    }
+}
+
+#[tokio::test]
+async fn answers_without_a_body_have_none() {
+    let destination = Destination::that(|request| match request.target.as_str() {
+        "/204" => Script::bytes("HTTP/1.1 204 Said\r\n\r\n"),
+        "/304" => Script::bytes("HTTP/1.1 304 Said\r\nContent-Length: 1234\r\nETag: \"a\"\r\n\r\n"),
+        "/chunked" => Script::bytes("HTTP/1.1 200 Said\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        _ => Script::bytes("HTTP/1.1 200 Said\r\nContent-Length: 1234\r\n\r\n"),
+    })
+    .await;
+    let proxy = Proxy::before(&destination).await;
+    let mut client = proxy.client().await;
+    // All on one connection: a body made up would be taken for the next answer.
+    for (n, (method, path, status)) in [
+        ("GET", "/204", 204),
+        ("GET", "/304", 304),
+        ("HEAD", "/file", 200),
+        ("HEAD", "/chunked", 200),
+        ("HEAD", "/204", 204),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let answer = client.ask(&request(method, path)).await;
+        assert_eq!(answer.status, status, "{method} {path}");
+        if path == "/file" {
+            assert_eq!(answer.header("content-length"), Some("1234"));
+        }
+        assert_ne!((path, answer.header("content-length")), ("/204", Some("0")));
+        assert_eq!(destination.executions(), n + 1);
+    }
+    assert!(client.hears_nothing_for_a_while().await);
+}
+
+#[tokio::test]
+async fn interim_answers_disturb_nothing() {
+    let destination = Destination::that(|request| {
+        Script::interim(103).then(Script::interim(102)).then(Script::interim(103)).then(destination::made(request))
+    })
+    .await;
+    let proxy = Proxy::before(&destination).await;
+    let mut client = proxy.client().await;
+    for request in [pay("k"), pay("k"), get("/passes"), post("/passes").body("x").chunked()] {
+        let answer = client.ask(&request).await;
+        assert_eq!((answer.status, answer.end, answer.has("link")), (201, End::Whole, false), "{answer:#?}");
+    }
+    assert_eq!(destination.executions(), 3);
+}
+
+/// A request of HTTP/1.0.
+fn http_1_0(request: &Request) -> Vec<u8> {
+    String::from_utf8(request.bytes()).expect("a request of text").replace("HTTP/1.1", "HTTP/1.0").into_bytes()
+}
+
+#[tokio::test]
+async fn a_client_of_http_1_0_gets_what_it_understands() {
+    let destination = Destination::that(|_| reply(200).chunks(["one", "two"]).trailer("X-Sum", "6").into()).await;
+    let proxy = Proxy::before(&destination).await;
+    for path in ["/pay", "/pay", "/passes"] {
+        let mut client = proxy.client().await;
+        client.send_bytes(&http_1_0(&pay("k").to(path))).await;
+        let answer = client.answer().await;
+        assert_eq!((answer.status, answer.text().as_str()), (200, "onetwo"), "{path} {answer:#?}");
+        assert!(!answer.has("transfer-encoding") && !answer.has("trailer"), "{path} {answer:#?}");
+        client.is_closed().await;
+    }
+    assert_eq!(destination.executions(), 2);
+}
+
+#[tokio::test]
+async fn a_client_of_http_1_0_keeps_its_connection_if_it_asks() {
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    let mut client = proxy.client().await;
+    for key in ["a", "b"] {
+        client.send_bytes(&http_1_0(&pay(key).header("Connection", "keep-alive"))).await;
+        let answer = client.answer().await;
+        assert_eq!(answer.header("connection").map(str::to_lowercase).as_deref(), Some("keep-alive"), "{answer:#?}");
+        assert!(answer.has("content-length"));
+    }
+    // Without a Host it is for whoever answers by default.
+    client.send_bytes(&http_1_0(&get("/passes").without("Host"))).await;
+    assert_eq!(client.answer().await.status, 201);
+    client.is_closed().await;
+    assert_eq!(destination.last().header("host"), Some(destination.address().to_string().as_str()));
+    assert_eq!(destination.executions(), 3);
+}
