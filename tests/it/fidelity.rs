@@ -280,3 +280,80 @@ async fn a_length_said_twice_is_sent_on_once() {
         assert_eq!(destination.executions(), 2);
     }
 }
+
+#[tokio::test]
+async fn headers_of_the_destinations_connection_stay_there() {
+    let destination = Destination::that(|_| {
+        let answer = reply(201).header("Connection", "X-Foo, keep-alive").header("X-Foo", "1");
+        let answer =
+            answer.header("Keep-Alive", "timeout=9").header("Proxy-Authenticate", "Basic").header("X-Bar", "2");
+        answer.header("Upgrade", "websocket").header("Proxy-Connection", "keep-alive").json("{}").into()
+    })
+    .await;
+    let mut proxy = Proxy::before(&destination).await;
+    for path in ["/pay", "/pay", "/passes"] {
+        let answer = proxy.send(&pay("k").to(path)).await;
+        assert_eq!((answer.status, answer.header("x-bar")), (201, Some("2")));
+        for name in ["connection", "x-foo", "keep-alive", "proxy-authenticate", "proxy-connection", "upgrade"] {
+            assert!(!answer.has(name), "{path}: {name} in {answer:#?}");
+        }
+    }
+    // Nor are they in what is stored.
+    proxy.restart().await;
+    assert!(!proxy.send(&pay("k")).await.has("x-foo"));
+    assert_eq!(destination.executions(), 2);
+}
+
+#[tokio::test]
+async fn trailers_that_were_announced_pass_both_ways() {
+    let destination = Destination::that(|_| {
+        reply(200)
+            .header("Trailer", "X-Sum")
+            .chunks(["one"])
+            .trailer("X-Sum", "6")
+            .trailer("Content-Length", "9")
+            .into()
+    })
+    .await;
+    let proxy = Proxy::before(&destination).await;
+    for path in ["/pay", "/pay", "/passes"] {
+        let answer = proxy.send(&pay("k").to(path).header("TE", "trailers")).await;
+        assert_eq!((answer.text().as_str(), answer.trailers.all("x-sum")), ("one", vec!["6"]), "{path} {answer:#?}");
+        assert!(!answer.trailers.has("content-length"), "a trailer frames nothing");
+        // Who did not say that it takes them gets none (RFC 9110, section 6.5.1).
+        assert!(!proxy.send(&pay("k").to(path)).await.trailers.has("x-sum"));
+    }
+    let head = String::from_utf8(post("/passes").chunked().header("Trailer", "X-Sum").head_bytes()).unwrap();
+    let mut client = proxy.client().await;
+    client.send_bytes(format!("{head}3\r\none\r\n0\r\nX-Sum: 7\r\nTransfer-Encoding: x\r\n\r\n").as_bytes()).await;
+    assert_eq!(client.answer().await.status, 200);
+    let received = destination.last();
+    assert_eq!((received.text().as_str(), received.trailers.all("x-sum")), ("one", vec!["7"]), "{received:?}");
+    assert!(!received.trailers.has("transfer-encoding"));
+    assert_eq!(destination.executions(), 4);
+}
+
+#[tokio::test]
+async fn what_a_guard_does_not_need_may_be_named_by_connection() {
+    // Naming the key where nothing is guarded by it takes it off, no more.
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    let request = pay("k").to("/passes").header("Connection", "Idempotency-Key, X-Foo").header("X-Foo", "1");
+    assert_eq!(proxy.send(&request).await.status, 201);
+    let received = destination.last();
+    assert!(!received.fields.has("idempotency-key") && !received.fields.has("x-foo"), "{received:?}");
+    for name in ["Host", "Content-Length", "Transfer-Encoding", "Authorization"] {
+        let refused = proxy.send(&pay("k").to("/passes").header("Connection", name)).await;
+        assert_eq!((refused.status, refused.code().as_str()), (400, "header-nominated"), "{refused:#?}");
+        assert_eq!(refused.header("connection"), Some("close"));
+    }
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
+async fn the_whole_server_can_be_asked_what_it_can() {
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    assert_eq!(proxy.send(&request::request("OPTIONS", "*")).await.status, 201);
+    assert_eq!(destination.targets(), ["*"]);
+}

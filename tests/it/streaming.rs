@@ -210,3 +210,66 @@ async fn a_client_that_takes_nothing_is_cut_and_the_exchange_goes_on() {
     assert_eq!(idle.answer().await.end, End::Broken);
     assert_eq!(destination.executions(), 1);
 }
+
+#[tokio::test]
+async fn events_pass_one_by_one_where_nothing_is_guarded() {
+    let gate = Gate::shut();
+    let destination = Destination::that_first(events().gated(&gate)).await;
+    let proxy = Proxy::before(&destination).await;
+    let mut client = proxy.client().await;
+    client.send(&post("/chat").json("{}")).await;
+    // The head comes before the first event does.
+    let head = client.begin().await;
+    assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+    for event in EVENTS {
+        gate.let_one_pass();
+        assert_eq!(client.chunk().await, event);
+    }
+    assert!(client.hears_nothing_for_a_while().await, "no end is invented");
+    gate.open();
+    assert_eq!(client.chunk().await, "");
+}
+
+#[tokio::test]
+async fn a_stream_without_a_key_ends_with_its_client() {
+    // Nobody can come back for it; going on would be paid for by somebody. A
+    // client that has closed is noticed with the next event.
+    for with_reset in [true, false] {
+        let gate = Gate::shut();
+        let begun = reply(200).header("Content-Type", "text/event-stream").chunks(["data: x\n\n"; 4]);
+        let event = Script::bytes(request::chunk(b"data: x\n\n")).after(&gate);
+        let then = if with_reset { Script::stall() } else { event.then(Script::stall()) };
+        let destination = Destination::that_first(begun.half_body(then)).await;
+        let proxy = Proxy::before(&destination).await;
+        let mut client = proxy.client().await;
+        client.send(&post("/chat").json("{}")).await;
+        client.begin().await;
+        client.chunk().await;
+        client.chunk().await;
+        if with_reset {
+            client.reset()
+        } else {
+            drop(client)
+        }
+        gate.open();
+        let noticed = std::time::Instant::now();
+        eventually("the destination is let go", async || destination.abandoned() == 1).await;
+        assert!(noticed.elapsed() < Duration::from_secs(5), "within a second, on a machine at rest");
+        assert_eq!(destination.executions(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_may_be_long_in_coming() {
+    // A long poll: nothing for longer than two chunks may be apart.
+    let gate = Gate::shut();
+    let destination = Destination::that_first(reply(200).body("news").after(&gate)).await;
+    let proxy = Proxy::with(Config::new().destination("body_idle_timeout: 200ms"), &destination).await;
+    let mut client = proxy.client().await;
+    client.send(&get("/poll")).await;
+    destination.has_received(1).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    gate.open();
+    assert_eq!(client.answer().await.text(), "news");
+    assert_eq!(destination.executions(), 1);
+}

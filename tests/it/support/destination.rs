@@ -28,6 +28,7 @@ pub(crate) struct Received {
     pub(crate) head: Vec<u8>,
     pub(crate) body: Vec<u8>,
     pub(crate) chunked: bool,
+    pub(crate) trailers: Fields,
     /// Counted from 1, over all connections.
     pub(crate) number: usize,
 }
@@ -307,13 +308,14 @@ async fn receive(wire: &mut Wire) -> io::Result<Received> {
     let head = wire.head().await?;
     let framing = head.framing();
     let mut body = Vec::new();
-    wire.body(framing, &mut body).await?;
+    let trailers = wire.body(framing, &mut body).await?;
     Ok(Received {
         target: head.start.split(' ').nth(1).unwrap_or_default().to_owned(),
         fields: head.fields,
         head: head.bytes,
         body,
         chunked: framing == Framing::Chunked,
+        trailers,
         number: 0,
     })
 }
