@@ -21,6 +21,7 @@ mod duplicates;
 mod early_answers;
 mod failures;
 mod fidelity;
+mod field_cases;
 mod fingerprints;
 mod forward;
 mod http2;
