@@ -124,6 +124,7 @@ async fn answers_without_a_body_end_at_once() {
     let destination = Destination::that(|request| match request.target.as_str() {
         "/204" => reply(204).into(),
         "/304" => reply(304).into(),
+        "/head" => Script::bytes("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"),
         _ => Script::from(reply(200).header("X-Made", "1")),
     })
     .await;
@@ -134,6 +135,28 @@ async fn answers_without_a_body_end_at_once() {
         assert_eq!((answer.status, answer.body.len(), answer.end), (status, 0, End::Whole));
         assert!(!answer.has("connection") && !answer.has("transfer-encoding"), "{answer:#?}");
     }
+    let head = client.ask(&get("/head").by("HEAD")).await;
+    assert_eq!((head.status, head.header("content-length"), head.end), (200, Some("1000"), End::Whole));
+}
+
+#[tokio::test]
+async fn a_broken_answer_is_a_broken_stream() {
+    // Not a clean end, and the connection stands.
+    let destination = Destination::that(|request| match request.target.as_str() {
+        "/length" => Script::bytes("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf").then(Script::close()),
+        _ => Script::bytes("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n").then(Script::close()),
+    })
+    .await;
+    let proxy = Proxy::before(&destination).await;
+    let mut client = connect(&proxy).await;
+    for target in ["/length", "/chunks"] {
+        let answer = client.ask(&get(target)).await;
+        assert_eq!((answer.status, answer.text().as_str(), answer.end), (200, "half", End::Broken));
+    }
+    let unknown = client.ask(&pay("k")).await;
+    assert!(unknown.status == 502 || unknown.end == End::Broken, "{unknown:#?}");
+    client.ask(&pay("k")).await.is_unknown(409);
+    assert_eq!(destination.executions_of("k"), 1);
 }
 
 #[tokio::test]
