@@ -1,8 +1,8 @@
 //! The head that goes to the destination.
 
-use http::header::{COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, VIA};
+use http::header::{EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, VIA};
 use http::uri::{PathAndQuery, Uri};
-use http::{HeaderValue, Version, request};
+use http::{HeaderValue, Request, Version, request};
 
 use super::Peer;
 use crate::destination::headers::{keep_end_to_end, keep_plain_spelling, remove_spellings};
@@ -14,30 +14,16 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 /// Every field that says who asked for what.
 const SAYS_WHO: [HeaderName; 4] = [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED];
 
-/// Makes a head of HTTP/2 or in absolute form what HTTP/1.1 says the same with,
-/// so that nothing behind needs to know the difference.
-pub(super) fn translate(head_uri: &Uri, version: Version, headers: &mut HeaderMap) {
-    // RFC 9113, section 8.3.1: who passes `:authority` on makes a Host of it.
-    if !headers.contains_key(HOST)
-        && let Some(authority) = head_uri.authority()
-        && let Ok(host) = HeaderValue::from_str(authority.as_str())
-    {
-        headers.insert(HOST, host);
-    }
-    if version == Version::HTTP_2 {
-        join_cookies(headers);
-    }
-}
-
-/// Joins the crumbs of a cookie (RFC 9113, section 8.2.3): to HTTP/1.1 they are
-/// one field.
-fn join_cookies(headers: &mut HeaderMap) {
-    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    if crumbs.len() < 2 {
+/// Names the host where HTTP/1.1 names it: who passes `:authority` on makes a
+/// Host of it (RFC 9113, section 8.3.1). Nothing behind needs to know whether
+/// the target named it.
+pub(super) fn settle_host<B>(request: &mut Request<B>) {
+    if request.headers().contains_key(HOST) {
         return;
     }
-    if let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
-        headers.insert(COOKIE, whole);
+    let authority = request.uri().authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+    if let Some(host) = authority {
+        request.headers_mut().insert(HOST, host);
     }
 }
 
@@ -221,15 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn a_head_of_http_2_is_told_as_http_1() {
-        let uri = Uri::from_static("https://Api.Test:8443/pay");
-        let mut headers = fields(&[("cookie", "a=1"), ("cookie", "b=2")]);
-        translate(&uri, Version::HTTP_2, &mut headers);
-        assert_eq!(headers.get_all(COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2"]);
-        assert_eq!(headers[HOST], "Api.Test:8443");
-        let mut headers = fields(&[("host", "kept.test"), ("cookie", "a=1"), ("cookie", "b=2")]);
-        translate(&uri, Version::HTTP_11, &mut headers);
-        assert_eq!((headers.get_all(COOKIE).iter().count(), headers[HOST].as_bytes()), (2, &b"kept.test"[..]));
+    fn the_host_is_named_where_http_1_names_it() {
+        let mut request = Request::builder().uri("https://Api.Test:8443/pay").body(()).unwrap();
+        settle_host(&mut request);
+        assert_eq!(request.headers()[HOST], "Api.Test:8443");
+        *request.uri_mut() = Uri::from_static("https://other.test/pay");
+        settle_host(&mut request);
+        assert_eq!(request.headers()[HOST], "Api.Test:8443");
     }
 
     #[test]

@@ -69,8 +69,7 @@ impl Ingress {
             Err(problem) => return Err(refuse(request, problem)),
         };
         settle_length(request.headers_mut(), length);
-        let (uri, version) = (request.uri().clone(), request.version());
-        forward::translate(&uri, version, request.headers_mut());
+        forward::settle_host(&mut request);
         match plan.router.find(request.method(), &host, request.uri().path()) {
             Matched::Guarded(route, path) => {
                 noted.route = Some(Arc::clone(&route.name));
