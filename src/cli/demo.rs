@@ -36,7 +36,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
         let loaded = config::zero(&ledger_url, Some(&listen), Some(&admin), Some(&folder), None);
         let loaded = loaded.map_err(Usage::from)?;
         tokio::spawn(ledger.serve(std::future::pending::<()>()));
-        let server = super::serve::Server::start(loaded.plan, None).await?;
+        let server = super::serve::Server::start(loaded.plan, super::serve::Inherited::default(), None).await?;
         let proxy = server.addresses.first().copied().unwrap_or(arguments.listen);
         write!(std::io::stdout(), "{}", tour(proxy, &ledger_url))?;
         server.run(None, signals).await

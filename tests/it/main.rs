@@ -55,4 +55,6 @@ mod smuggling;
 mod statuses;
 mod store_fails;
 mod streaming;
+mod systemd;
+mod takeover;
 mod tls;

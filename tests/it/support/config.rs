@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// A configuration without addresses. Each part is the inside of a YAML map.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +59,14 @@ impl Config {
     pub(crate) fn store(mut self, fields: &str) -> Self {
         self.store = Some(fields.to_owned());
         self
+    }
+
+    /// Keeps its records in this folder, if it keeps them in any.
+    pub(crate) fn folder(self, folder: &Path) -> Self {
+        match self.store {
+            None => self.store(&format!("embedded: {{ path: \"{}\" }}", folder.display())),
+            Some(_) => self,
+        }
     }
 
     /// Keeps its records in this Redis. `fields` is what else is said of it.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -32,6 +33,10 @@ pub(crate) struct Proxy {
     environment: Vec<(String, String)>,
     /// The most that a file of its may hold, in blocks of 512 bytes.
     file_limit: Option<u32>,
+    /// What the shell that becomes the proxy does before.
+    shell: Vec<String>,
+    /// Sockets that it inherits.
+    handed_down: Vec<OwnedFd>,
     child: Option<Child>,
 }
 
@@ -65,8 +70,31 @@ impl Proxy {
             arguments: Vec::new(),
             environment: Vec::new(),
             file_limit: None,
+            shell: Vec::new(),
+            handed_down: Vec::new(),
             child: None,
         };
+        proxy.write_config();
+        proxy
+    }
+
+    /// One that is not started yet, on the addresses and the folder of another.
+    pub(crate) fn successor(to: &Proxy, arguments: &[&str]) -> Self {
+        let config = to.config.clone().folder(&to.data());
+        let mut proxy = Self {
+            config,
+            folder: TempDir::new().expect("a folder for the proxy"),
+            listen: to.listen,
+            admin: to.admin,
+            destination: to.destination,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            file_limit: None,
+            shell: Vec::new(),
+            handed_down: Vec::new(),
+            child: None,
+        };
+        proxy.arguments(arguments);
         proxy.write_config();
         proxy
     }
@@ -79,6 +107,12 @@ impl Proxy {
     /// Writes another configuration, which the proxy may or may not pick up.
     pub(crate) fn rewrite_config(&mut self, config: Config) {
         self.config = config;
+        self.write_config();
+    }
+
+    /// Other addresses, from the next start on.
+    pub(crate) fn move_to(&mut self, listen: SocketAddr, admin: SocketAddr) {
+        (self.listen, self.admin) = (listen, admin);
         self.write_config();
     }
 
@@ -112,6 +146,18 @@ impl Proxy {
         self.file_limit = blocks;
     }
 
+    /// Listening sockets that it inherits as a service manager's child does
+    /// (sd_listen_fds(3)), two at most; from the next start on.
+    pub(crate) fn hand_down(&mut self, sockets: &[&TcpListener]) {
+        let own = |socket: &&TcpListener| OwnedFd::from(socket.try_clone().expect("a socket has two handles"));
+        self.handed_down = sockets.iter().map(own).collect();
+    }
+
+    /// A command of the shell that becomes the proxy, and has its process id.
+    pub(crate) fn before_that(&mut self, command: &str) {
+        self.shell.push(command.to_owned());
+    }
+
     /// How large the largest file of the embedded store is, in bytes.
     pub(crate) fn stored_bytes(&self) -> u64 {
         self.stored_files().iter().filter_map(|file| fs::metadata(file).ok()).map(|file| file.len()).max().unwrap_or(0)
@@ -128,17 +174,30 @@ impl Proxy {
 
     fn command(&self) -> Command {
         let log = File::options().create(true).append(true).open(self.log_file()).expect("the folder takes the log");
-        let mut command = match self.file_limit {
-            None => Command::new(PROGRAM),
-            Some(blocks) => {
-                let mut shell = Command::new("sh");
-                shell.arg("-c").arg(format!("ulimit -f {blocks}; exec \"$@\"")).args(["sh", PROGRAM]);
-                shell
+        let mut shell = self.shell.clone();
+        shell.extend(self.file_limit.map(|blocks| format!("ulimit -f {blocks}")));
+        let mut handed_down =
+            self.handed_down.iter().map(|socket| socket.try_clone().expect("a socket has two handles"));
+        let (third, fourth) = (handed_down.next(), handed_down.next());
+        assert!(handed_down.next().is_none(), "two sockets at most");
+        if third.is_some() {
+            // They arrive where standard input and output do, and move on.
+            shell.push(format!("export LISTEN_PID=$$ LISTEN_FDS={}", self.handed_down.len()));
+            shell.push("exec 3<&0 4<&1 0</dev/null 1>&2".into());
+        }
+        let mut command = match shell.is_empty() {
+            true => Command::new(PROGRAM),
+            false => {
+                let mut command = Command::new("sh");
+                command.arg("-c").arg(format!("{}; exec \"$@\"", shell.join("; "))).args(["sh", PROGRAM]);
+                command
             }
         };
         command.arg("serve").arg("--config").arg(self.config_file()).args(&self.arguments);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a file has two handles")).stderr(log);
+        let output = log.try_clone().expect("a file has two handles");
+        command.stdin(third.map_or_else(Stdio::null, Stdio::from));
+        command.stdout(fourth.map_or_else(|| Stdio::from(output), Stdio::from)).stderr(log);
         command
     }
 

@@ -1,4 +1,14 @@
 //! `onceward serve`: the proxy.
+//!
+//! [`sockets`] says where it listens and [`store`] what it remembers in;
+//! [`signals`] is what it is told, [`notify`] what it tells its service
+//! manager, [`reload`] how it takes a changed file up.
+
+mod notify;
+mod reload;
+mod signals;
+mod sockets;
+mod store;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,8 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,24 +30,20 @@ use crate::config::{self, Loaded};
 use crate::destination::pool::Pools;
 use crate::engine::Engine;
 use crate::entropy;
-use crate::ingress::{Ingress, listener};
-use crate::model::record::BootId;
+use crate::ingress::Ingress;
 use crate::orphans::{self, Orphans};
-use crate::plan::route::Route;
-use crate::plan::{AdminPlan, Plan, StorePlan};
+use crate::plan::Plan;
 use crate::store::Store;
-use crate::store::cached::{CachedStore, SHARED_FOR};
-use crate::store::embedded::{self, EmbeddedStore};
-use crate::store::memory::MemoryStore;
-use crate::store::redis::{self, RedisStore};
 use crate::telemetry::{Metrics, log};
+use signals::Asked;
+pub(super) use signals::Signals;
+pub(super) use sockets::Inherited;
+use sockets::{Listening, Sockets};
 
 /// How long what is left may take to be recorded once the grace is over.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 /// How long the last bytes of the last answers may take to leave.
 const LAST_BYTES: Duration = Duration::from_secs(1);
-/// Answers that are kept in memory to be replayed at once, in bytes.
-const CACHE_BYTES: u64 = 64 << 20;
 /// How often a store that could not be asked at the start is asked again which
 /// routes have live records.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
@@ -70,7 +75,7 @@ pub(super) struct Arguments {
     /// Who may share a key [default: {header:Authorization}]
     #[arg(long, value_name = "TEMPLATE")]
     scope: Option<String>,
-    /// Wait that long for another process to give up the embedded folder, such as 60s
+    /// Take over from the process that serves now: listen beside it, and wait that long for it to give up the embedded folder, such as 60s
     #[arg(long, value_name = "DURATION", value_parser = config::duration)]
     takeover: Option<Duration>,
     #[command(flatten)]
@@ -78,17 +83,37 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    // While there is one thread: it changes the environment.
+    let inherited = Inherited::take()?;
     let Loaded { plan, warnings } = arguments.load()?;
     super::tell(&warnings);
     let _log = log::install(arguments.logging.log_format, &arguments.logging.log_level)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         // Before anything can be seen of the process: whoever sees it may
         // signal it.
         let signals = Signals::install()?;
-        let server = Server::start(plan, arguments.takeover).await?;
-        server.run(arguments.config.as_deref(), signals).await
-    })
+        tokio::select! {
+            ended = serve(plan, inherited, &arguments, signals) => ended,
+            never = notify::keep_watch() => match never {},
+        }
+    });
+    // One that was stopped before it served may still have a thread that waits
+    // for the folder.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn serve(plan: Plan, inherited: Inherited, arguments: &Arguments, mut signals: Signals) -> anyhow::Result<()> {
+    let server = tokio::select! {
+        started = Server::start(plan, inherited, arguments.takeover) => started?,
+        () = signals.stop() => {
+            tracing::info!("stopped before it served");
+            return Ok(());
+        }
+    };
+    notify::ready(&server.addresses);
+    server.run(arguments.config.as_deref(), signals).await
 }
 
 impl Arguments {
@@ -117,18 +142,29 @@ pub(super) struct Server {
     is_unchecked: bool,
     /// Where it really listens.
     pub(super) addresses: Vec<SocketAddr>,
+    /// Those who accept on sockets that are not this process's alone.
+    on_inherited: Vec<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Opens the store, binds every address and begins to serve.
-    pub(super) async fn start(plan: Plan, takeover: Option<Duration>) -> anyhow::Result<Self> {
+    /// Opens the store, listens on every address and begins to serve.
+    ///
+    /// Who takes over listens first: whoever connects while the predecessor
+    /// gives up the folder waits in the queue of the socket. Who starts alone
+    /// opens the store first: where there is none, nobody has connected.
+    pub(super) async fn start(plan: Plan, inherited: Inherited, takeover: Option<Duration>) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let boot = entropy::boot_id()?;
-        // The store first: a process that takes over waits for its predecessor,
-        // which holds the addresses as well.
-        let store = open_store(plan.store.clone(), takeover, Arc::clone(&clock), boot).await?;
-        let listeners = bind_all(&plan)?;
-        let admin_listener = plan.admin.clone().map(bind_admin).transpose()?;
+        let mut sockets = Sockets::new(&plan, inherited, takeover.is_some())?;
+        let early = takeover.map(|_| sockets.for_clients(&plan)).transpose()?;
+        if early.is_some() {
+            tracing::info!("listens beside the process that serves now, if there is one, and waits for its end");
+            notify::waiting();
+        }
+        let store = store::open(plan.store.clone(), takeover, Arc::clone(&clock), boot).await?;
+        let listeners = early.map_or_else(|| sockets.for_clients(&plan), Ok)?;
+        let admin = plan.admin.clone().map(|admin| Ok::<_, anyhow::Error>((sockets.listen(admin.address)?, admin)));
+        let admin = admin.transpose().context("admin")?;
         let is_unchecked = match store.lineages().await {
             Ok(uses) => {
                 if let Err(orphans) = orphans::check(&plan, uses, store.now()) {
@@ -151,38 +187,46 @@ impl Server {
         };
         let connections = TaskTracker::new();
         let mut addresses = Vec::new();
-        for (number, listener) in listeners.into_iter().enumerate() {
-            let address = listener.local_addr()?;
-            tracing::info!(%address, "listening");
+        let mut on_inherited = Vec::new();
+        for (number, Listening { address, listener, is_inherited }) in listeners.into_iter().enumerate() {
+            tracing::info!(%address, is_inherited, "listening");
             addresses.push(address);
-            connections.spawn(ingress.clone().listen(number, listener, connections.clone()));
+            let accepting = connections.spawn(ingress.clone().listen(number, listener, connections.clone()));
+            if is_inherited {
+                on_inherited.push(accepting);
+            }
         }
-        if let Some((plan, listener)) = admin_listener {
-            let address = listener.local_addr()?;
-            tracing::info!(%address, "admin listening");
+        if let Some((Listening { address, listener, is_inherited }, plan)) = admin {
+            tracing::info!(%address, is_inherited, "admin listening");
             // It answers to the very end: readiness has to be seen as false.
             let running = Arc::clone(&ingress.plan);
             tokio::spawn(Admin::new(engine, running, plan, address).listen(listener, CancellationToken::new()));
         }
-        Ok(Self { ingress, connections, is_unchecked, addresses })
+        Ok(Self { ingress, connections, is_unchecked, addresses, on_inherited })
     }
 
     /// Serves until a signal says to stop; reloads `config` on SIGHUP.
-    pub(super) async fn run(self, config: Option<&Path>, mut signals: Signals) -> anyhow::Result<()> {
+    pub(super) async fn run(mut self, config: Option<&Path>, mut signals: Signals) -> anyhow::Result<()> {
+        let found = self.until_stopped(config, &mut signals).await;
+        self.stop().await?;
+        found.map_or(Ok(()), |orphans| Err(orphans.into()))
+    }
+
+    /// Resolves when it is asked to stop, or has found that it must not serve.
+    async fn until_stopped(&self, config: Option<&Path>, signals: &mut Signals) -> Option<Orphans> {
         let mut late_findings = pin!(self.find_orphans_late());
         loop {
             tokio::select! {
                 orphans = &mut late_findings => {
                     tracing::error!("{orphans}");
-                    self.stop().await?;
-                    return Err(orphans.into());
+                    return Some(orphans);
                 }
-                _ = signals.terminate.recv() => break,
-                _ = signals.interrupt.recv() => break,
-                _ = signals.hangup.recv() => self.reload(config).await,
+                asked = signals.next() => match asked {
+                    Asked::Stop => return None,
+                    Asked::Reload => self.reload(config).await,
+                }
             }
         }
-        self.stop().await
     }
 
     /// Asks a store that could not be asked at the start, until it can. Until
@@ -203,37 +247,6 @@ impl Server {
         std::future::pending().await
     }
 
-    /// Takes a changed file up, whole or not at all.
-    async fn reload(&self, config: Option<&Path>) {
-        let Some(file) = config else {
-            return tracing::warn!("SIGHUP: there is no configuration file to read again");
-        };
-        match self.load_again(file).await {
-            Ok(plan) => {
-                announce(&*self.ingress.engine.store, &plan).await;
-                self.ingress.plan.store(Arc::new(plan));
-                tracing::info!("the changed configuration is in force");
-            }
-            Err(error) => tracing::error!("the running configuration stays: {error:#}"),
-        }
-    }
-
-    async fn load_again(&self, file: &Path) -> anyhow::Result<Plan> {
-        let Loaded { plan, warnings } = config::load(file, &super::environment)?;
-        for warning in warnings.iter() {
-            tracing::warn!("{warning}");
-        }
-        let running = self.ingress.plan.load();
-        if plan.store != running.store || !plan.addresses().eq(running.addresses()) || plan.admin != running.admin {
-            bail!("`store`, `admin` and the addresses of `listen` cannot change while running; restart to change them");
-        }
-        let engine = &self.ingress.engine;
-        let uses = engine.store.lineages().await.context("nobody can say which routes still have live records")?;
-        orphans::check(&plan, uses, engine.store.now())?;
-        warn_of_moved_routes(&running, &plan);
-        Ok(plan)
-    }
-
     /// Waits until every request is answered, and for a moment until the
     /// connections are closed. One that was only opened, or has sent half a
     /// head, holds nobody up.
@@ -248,7 +261,17 @@ impl Server {
 
     /// Stops: nothing new is taken, exchanges may finish within the grace, what
     /// is left is recorded as it stands.
-    async fn stop(&self) -> anyhow::Result<()> {
+    async fn stop(&mut self) -> anyhow::Result<()> {
+        notify::stopping();
+        // What waits on these is for whoever serves next.
+        for accepting in self.on_inherited.drain(..) {
+            accepting.abort();
+            if let Err(error) = accepting.await
+                && error.is_panic()
+            {
+                tracing::error!(%error, "a listener had failed");
+            }
+        }
         let engine = &self.ingress.engine;
         let grace = self.ingress.plan.load().shutdown_grace;
         tracing::info!(?grace, "stopping");
@@ -275,102 +298,5 @@ async fn announce(store: &dyn Store, plan: &Plan) {
     let lineages = plan.router.routes().iter().map(|route| route.lineage()).collect();
     if let Err(error) = store.announce(lineages).await {
         tracing::debug!(%error, "the other nodes are told later which routes this one has");
-    }
-}
-
-/// A route that guards another path than before still has its records, but the
-/// old path is open: a late retry there passes unguarded.
-fn warn_of_moved_routes(running: &Plan, next: &Plan) {
-    for old in running.router.routes() {
-        let is_moved = |new: &Arc<Route>| {
-            let covers = old.methods.iter().all(|method| new.methods.contains(method));
-            new.name == old.name && (!new.pattern.equals(&old.pattern) || new.host != old.host || !covers)
-        };
-        if next.router.routes().iter().any(is_moved) {
-            tracing::warn!(route = %old.name, "the route no longer guards all that it did; retries of earlier requests there pass unguarded");
-        }
-    }
-}
-
-fn bind_all(plan: &Plan) -> anyhow::Result<Vec<TcpListener>> {
-    let bind = |address: SocketAddr| listener::bind(address).with_context(|| format!("cannot listen on {address}"));
-    plan.addresses().map(bind).collect()
-}
-
-fn bind_admin(plan: AdminPlan) -> anyhow::Result<(AdminPlan, TcpListener)> {
-    let address = plan.address;
-    let listener = listener::bind(address).with_context(|| format!("cannot listen on {address} (admin)"))?;
-    Ok((plan, listener))
-}
-
-async fn open_store(
-    plan: StorePlan,
-    takeover: Option<Duration>,
-    clock: Arc<dyn Clock>,
-    boot: BootId,
-) -> anyhow::Result<Arc<dyn Store>> {
-    let cached = |store: Arc<dyn Store>, kept| CachedStore::new(store, CACHE_BYTES, kept);
-    match plan {
-        StorePlan::Memory { capacity } => {
-            tracing::warn!("store.memory forgets every record when this process ends");
-            Ok(Arc::new(MemoryStore::new(clock, boot, capacity)))
-        }
-        StorePlan::Redis(plan) => {
-            let options = redis::Options { plan: *plan, clock: Arc::clone(&clock), boot };
-            let store = RedisStore::open(options).await?;
-            Ok(Arc::new(cached(Arc::new(store), Some(SHARED_FOR))))
-        }
-        StorePlan::Embedded { path, sync } => {
-            let folder = path.clone();
-            let options = embedded::Options { path, sync, takeover, clock: Arc::clone(&clock), boot };
-            let store = tokio::task::spawn_blocking(move || EmbeddedStore::open(options)).await??;
-            if let Some(kind) = forgetful_filesystem(&folder) {
-                tracing::warn!(folder = %folder.display(), "the records are on {kind}, which forgets them when the machine or the container goes; use a disk or a volume");
-            }
-            Ok(Arc::new(cached(Arc::new(store), None)))
-        }
-    }
-}
-
-/// The kind of a filesystem that does not outlive its container or machine
-/// (magic numbers of statfs(2)).
-fn forgetful_filesystem(folder: &Path) -> Option<&'static str> {
-    const TMPFS: u64 = 0x0102_1994;
-    const RAMFS: u64 = 0x8584_58f6;
-    const OVERLAY: u64 = 0x794c_7630;
-    match rustix::fs::statfs(folder).ok().map(|found| found.f_type as u64)? {
-        TMPFS => Some("a tmpfs"),
-        RAMFS => Some("a ramfs"),
-        OVERLAY => Some("a container's own layer"),
-        _ => None,
-    }
-}
-
-/// The signals the process listens to.
-pub(super) struct Signals {
-    hangup: Signal,
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    /// Takes the signals over from their default actions.
-    pub(super) fn install() -> anyhow::Result<Self> {
-        // A file over a size limit is an error of the write, not of the process.
-        // The handler stays when its stream is dropped.
-        drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
-        Ok(Self {
-            hangup: signal(SignalKind::hangup())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    /// Resolves on SIGTERM or SIGINT.
-    pub(super) async fn stop(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }
