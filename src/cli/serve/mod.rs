@@ -1,9 +1,10 @@
 //! `onceward serve`: the proxy.
 //!
-//! [`sockets`] says where it listens and [`store`] what it remembers in;
-//! [`signals`] is what it is told, [`notify`] what it tells its service
-//! manager, [`reload`] how it takes a changed file up.
+//! [`sockets`] says where it listens and [`handover`] how it stops to, [`store`]
+//! what it remembers in; [`signals`] is what it is told, [`notify`] what it
+//! tells its service manager, [`reload`] how it takes a changed file up.
 
+mod handover;
 mod notify;
 mod reload;
 mod signals;
@@ -35,6 +36,7 @@ use crate::orphans::{self, Orphans};
 use crate::plan::Plan;
 use crate::store::Store;
 use crate::telemetry::{Metrics, log};
+use handover::Handover;
 use signals::Asked;
 pub(super) use signals::Signals;
 pub(super) use sockets::Inherited;
@@ -142,7 +144,9 @@ pub(super) struct Server {
     is_unchecked: bool,
     /// Where it really listens.
     pub(super) addresses: Vec<SocketAddr>,
-    /// Those who accept on sockets that are not this process's alone.
+    /// The sockets that are this process's alone.
+    own: Handover,
+    /// Those who accept on the others.
     on_inherited: Vec<JoinHandle<()>>,
 }
 
@@ -187,10 +191,14 @@ impl Server {
         };
         let connections = TaskTracker::new();
         let mut addresses = Vec::new();
+        let mut own = Handover::default();
         let mut on_inherited = Vec::new();
         for (number, Listening { address, listener, is_inherited }) in listeners.into_iter().enumerate() {
             tracing::info!(%address, is_inherited, "listening");
             addresses.push(address);
+            if !is_inherited {
+                own.add(address, &listener)?;
+            }
             let accepting = connections.spawn(ingress.clone().listen(number, listener, connections.clone()));
             if is_inherited {
                 on_inherited.push(accepting);
@@ -202,11 +210,11 @@ impl Server {
             let running = Arc::clone(&ingress.plan);
             tokio::spawn(Admin::new(engine, running, plan, address).listen(listener, CancellationToken::new()));
         }
-        Ok(Self { ingress, connections, is_unchecked, addresses, on_inherited })
+        Ok(Self { ingress, connections, is_unchecked, addresses, own, on_inherited })
     }
 
     /// Serves until a signal says to stop; reloads `config` on SIGHUP.
-    pub(super) async fn run(mut self, config: Option<&Path>, mut signals: Signals) -> anyhow::Result<()> {
+    pub(super) async fn run(self, config: Option<&Path>, mut signals: Signals) -> anyhow::Result<()> {
         let found = self.until_stopped(config, &mut signals).await;
         self.stop().await?;
         found.map_or(Ok(()), |orphans| Err(orphans.into()))
@@ -259,11 +267,10 @@ impl Server {
         }
     }
 
-    /// Stops: nothing new is taken, exchanges may finish within the grace, what
-    /// is left is recorded as it stands.
-    async fn stop(&mut self) -> anyhow::Result<()> {
-        notify::stopping();
-        // What waits on these is for whoever serves next.
+    /// Leaves those who connect from now on to whoever serves next, if anybody
+    /// can.
+    async fn make_way(&mut self) {
+        // What waits on a socket that goes on is not taken out of it.
         for accepting in self.on_inherited.drain(..) {
             accepting.abort();
             if let Err(error) = accepting.await
@@ -272,6 +279,14 @@ impl Server {
                 tracing::error!(%error, "a listener had failed");
             }
         }
+        std::mem::take(&mut self.own).let_go().await;
+    }
+
+    /// Stops: nothing new is taken, exchanges may finish within the grace, what
+    /// is left is recorded as it stands.
+    async fn stop(mut self) -> anyhow::Result<()> {
+        notify::stopping();
+        self.make_way().await;
         let engine = &self.ingress.engine;
         let grace = self.ingress.plan.load().shutdown_grace;
         tracing::info!(?grace, "stopping");

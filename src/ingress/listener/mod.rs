@@ -42,8 +42,8 @@ const GOODBYE: Duration = Duration::from_secs(5);
 /// How long a connection may still be asked something once a stop is over: what
 /// has arrived by then is read.
 const LAST_MOMENT: Duration = Duration::from_millis(100);
-/// How many connections may wait to be accepted.
-const BACKLOG: u32 = 4096;
+/// How many connections that wait to be accepted are still taken at a stop.
+const MOST_QUEUED: usize = 4096;
 /// Pause after an accept that failed for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -136,7 +136,7 @@ impl Ingress {
 fn queued(listener: TcpListener) -> io::Result<Vec<(TcpStream, SocketAddr)>> {
     let listener = listener.into_std()?;
     let mut queued = Vec::new();
-    while queued.len() < BACKLOG as usize
+    while queued.len() < MOST_QUEUED
         && let Ok((stream, address)) = listener.accept()
     {
         stream.set_nonblocking(true)?;

@@ -12,7 +12,7 @@ use super::request::pay;
 use super::{eventually, within};
 
 /// How many clients there are.
-const CLIENTS: usize = 8;
+pub(crate) const CLIENTS: usize = 8;
 
 /// Clients that send one request after the other, each with a key of its own
 /// and on a connection of its own. They bear nothing but a proxy that says it
