@@ -1,0 +1,3 @@
+module onceward.test/clients
+
+go 1.19

@@ -1,0 +1,29 @@
+//! Others' clients, pointed at the real program: curl, Node's fetch and `ws`,
+//! Python's httpx, Go's net/http, and the SDKs of Stripe and OpenAI.
+//!
+//! Their versions are pinned beside their scripts. What a client saw it tells
+//! as JSON; how often the destination acted is counted at the destination.
+
+// A test fails by panicking, in the functions it is made of too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[allow(dead_code, unused_imports, reason = "the other black-box tests use more of it")]
+#[path = "../it/support/mod.rs"]
+mod support;
+
+#[path = "../redis/mod.rs"]
+mod redis;
+
+mod asked;
+mod client;
+mod middlebox;
+mod tools;
+
+mod curl;
+mod fetch;
+mod go;
+mod httpx;
+mod openai;
+mod stripe;
+mod urllib3;
+mod websocket;
