@@ -32,6 +32,13 @@ impl Scenario {
         Self::spawn(Self::command(language, script).await, scenario, options)
     }
 
+    /// The same, where the authority in this file is trusted too.
+    pub(crate) async fn trusting(ca: &str, language: Language, script: &str, scenario: &str, options: &Value) -> Self {
+        let mut command = Self::command(language, script).await;
+        command.env("NODE_EXTRA_CA_CERTS", ca).env("SSL_CERT_FILE", ca);
+        Self::spawn(command, scenario, options)
+    }
+
     async fn command(language: Language, script: &str) -> Command {
         let mut command = match language {
             Language::Node => {

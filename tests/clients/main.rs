@@ -25,5 +25,6 @@ mod go;
 mod httpx;
 mod openai;
 mod stripe;
+mod tls;
 mod urllib3;
 mod websocket;

@@ -1,6 +1,9 @@
-//! What lies between a client and the proxy, and cuts connections.
+//! What lies between a client and the proxy: it counts connections, and cuts
+//! them.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -12,6 +15,7 @@ pub(crate) struct Middlebox {
     address: SocketAddr,
     /// Counts up when the connections that stand are to end.
     cuts: watch::Sender<usize>,
+    connections: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
 
@@ -21,8 +25,11 @@ impl Middlebox {
         let address = listener.local_addr().expect("it is bound");
         let cuts = watch::Sender::new(0);
         let all = cuts.clone();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&connections);
         let accepting = tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
                 let mut cut = all.subscribe();
                 tokio::spawn(async move {
                     let Ok(mut server) = TcpStream::connect(server).await else { return };
@@ -34,11 +41,16 @@ impl Middlebox {
                 });
             }
         });
-        Self { address, cuts, accepting }
+        Self { address, cuts, connections, accepting }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How many connections clients have made.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 
     /// Ends every connection that stands.
