@@ -1,5 +1,6 @@
 //! Others' clients, pointed at the real program: curl, Node's fetch and `ws`,
-//! Python's httpx, Go's net/http, and the SDKs of Stripe and OpenAI.
+//! Python's httpx and urllib3, Go's net/http, gRPC, and the SDKs of Stripe and
+//! OpenAI.
 //!
 //! Their versions are pinned beside their scripts. What a client saw it tells
 //! as JSON; how often the destination acted is counted at the destination.
@@ -22,6 +23,7 @@ mod tools;
 mod curl;
 mod fetch;
 mod go;
+mod grpc;
 mod httpx;
 mod openai;
 mod stripe;
