@@ -4,12 +4,17 @@
 //! put a simulated destination in its place. A connection is granted first and
 //! sent on second, because between the two the engine checks that its claim is
 //! still fresh. Nothing in here ever sends a request a second time.
+//!
+//! [`pool`] keeps the connections, `connect` makes one, `http1` and `http2` carry
+//! a request on it, and [`classify`] says what a failure proves.
 
 pub mod body;
 pub mod classify;
 mod connect;
 mod early;
 pub mod headers;
+mod http1;
+mod http2;
 pub mod pool;
 #[cfg(test)]
 mod tests;
@@ -29,10 +34,26 @@ pub type DestinationFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failur
 
 /// Where requests go.
 pub trait Destination: Send + Sync + std::fmt::Debug {
-    /// Grants a connection: an idle one, or, if `fresh` is asked for or none is
-    /// idle, a new one. Fails within the plan's connect timeout, and then
-    /// nothing was sent.
-    fn acquire<'a>(&'a self, plan: &'a Arc<DestinationPlan>, fresh: bool) -> DestinationFuture<'a, Box<dyn Granted>>;
+    /// Grants a connection that is good for what is wanted. Fails within the
+    /// plan's connect timeout, and then nothing was sent.
+    fn acquire<'a>(&'a self, plan: &'a Arc<DestinationPlan>, wanted: Wanted)
+    -> DestinationFuture<'a, Box<dyn Granted>>;
+}
+
+/// What a connection has to be good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// One request, on whichever connection there is; on a new one if there is
+    /// none.
+    Any,
+    /// One request, on a connection that did not stand until now: the one before
+    /// had died unnoticed.
+    Fresh,
+    /// A request that asks for another protocol. HTTP/1.1 alone can switch (RFC
+    /// 9113, section 8.6): a new connection of it, unless the destination speaks
+    /// HTTP/2 alone. Then the request goes without its wish, as it does to any
+    /// server that does not know the protocol (RFC 9110, section 7.8).
+    Upgradable,
 }
 
 /// A granted connection: the right to send one request on it.
@@ -42,7 +63,8 @@ pub trait Granted: Send {
     fn is_reused(&self) -> bool;
 
     /// Sends the request, once, and waits for the head of the answer, for as
-    /// long as the caller polls. Dropping the future cuts the connection.
+    /// long as the caller polls. Dropping the future cuts the exchange short: a
+    /// connection of HTTP/1.1 is closed, of one of HTTP/2 only the stream is reset.
     fn send(self: Box<Self>, request: Outbound) -> DestinationFuture<'static, Inbound>;
 }
 
@@ -62,7 +84,8 @@ pub struct Inbound {
     pub status: StatusCode,
     /// All fields, hop-by-hop ones included.
     pub headers: HeaderMap,
-    /// The body. It gives the connection back when it has been read to its end.
+    /// The body. It gives the connection, or its part of it, back when it has
+    /// been read to its end.
     pub body: InboundBody,
     /// hyper's side of an upgrade, if the answer was a 101.
     pub extensions: Extensions,
@@ -82,7 +105,8 @@ pub struct Failure {
 /// Why an exchange failed, and what that proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// No byte of the request reached the destination.
+    /// No byte of the request reached the destination, or it said that it looked
+    /// at none.
     NotSent(ReleaseReason),
     /// The destination may have acted.
     MaybeSent(DoubtReason),

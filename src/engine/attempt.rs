@@ -14,7 +14,7 @@ use super::request::{Candidate, Guarded};
 use super::settle::Written;
 use super::waiter::{ReleasedAnswer, Seat};
 use super::{Client, Engine};
-use crate::destination::{Cause, DestinationFuture, Failure, Inbound};
+use crate::destination::{Cause, DestinationFuture, Failure, Inbound, Wanted};
 use crate::model::outcome::{DoubtReason, ReleaseReason};
 use crate::model::record::{Settlement, StateName};
 use crate::plan::policy::OnUnknown;
@@ -84,10 +84,10 @@ impl Engine {
             in_flight: Some(in_flight),
             heartbeat: claim.heartbeat(self),
         });
-        let mut fresh = false;
+        let mut wanted = Wanted::Any;
         loop {
             let acquired = tokio::select! {
-                acquired = self.destination.acquire(&destination, fresh) => acquired,
+                acquired = self.destination.acquire(&destination, wanted) => acquired,
                 () = self.stopping.over.cancelled() => {
                     return attempt.release(claim.settle(), ReleaseReason::Stopping).await;
                 }
@@ -106,9 +106,9 @@ impl Engine {
             match attempt.head(&mut exchange, destination.response_timeout).await {
                 // An idle connection that had died, and a request that was
                 // handed back: nothing was sent, so this is no second sending.
-                Head::Failed(Failure { unsent: Some(unsent), .. }) if reused && !fresh => {
+                Head::Failed(Failure { unsent: Some(unsent), .. }) if reused && wanted == Wanted::Any => {
                     outbound = *unsent;
-                    fresh = true;
+                    wanted = Wanted::Fresh;
                 }
                 Head::Failed(failure) => return attempt.failed(claim.settle(), failure).await,
                 Head::Answered(inbound) => return attempt.receive(claim.settle(), *inbound).await,

@@ -17,7 +17,7 @@ use super::respond::{self, keep_reason};
 use super::upload::{Uploading, upload};
 use super::{Ingress, Peer, forward};
 use crate::destination::headers::{keep_end_to_end, nominated};
-use crate::destination::{Cause, Failure, Granted, Inbound, Outbound, OutboundBody};
+use crate::destination::{Cause, Failure, Granted, Inbound, Outbound, OutboundBody, Wanted};
 use crate::engine::answer::Met;
 use crate::model::outcome::DoubtReason;
 use crate::plan::Plan;
@@ -62,7 +62,8 @@ impl Ingress {
             (OutboundBody::Streamed(UnsyncBoxBody::new(upload)), Some(uploading))
         };
         let exchange = Exchange::begin(destination, uploading);
-        let inbound = self.send(&exchange, Outbound { head, body }, repeatable).await;
+        let wanted = if upgrade.is_some() { Wanted::Upgradable } else { Wanted::Any };
+        let inbound = self.send(&exchange, wanted, Outbound { head, body }, repeatable).await;
         let inbound = inbound.map_err(|failure| exchange.fault().unwrap_or_else(|| told(failure)))?;
         exchange.respond(inbound, upgrade).map_err(told)
     }
@@ -70,26 +71,28 @@ impl Ingress {
     /// Sends a request and waits for the head of its answer. What was handed
     /// back unsent by a connection that had died idle goes out on a new one; so
     /// does a safe request without a body whose old connection was lost (RFC
-    /// 9110, section 9.2.2). Nothing else is sent twice.
+    /// 9110, section 9.2.2) or let it drop unread (RFC 9113, section 8.7). Nothing
+    /// else is sent twice.
     async fn send(
         &self,
         exchange: &Exchange<'_>,
+        wanted: Wanted,
         request: Outbound,
         repeatable: Option<request::Parts>,
     ) -> Result<Inbound, Failure> {
-        let connection = self.engine.destination.acquire(exchange.destination, false).await?;
+        let connection = self.engine.destination.acquire(exchange.destination, wanted).await?;
         let reused = connection.is_reused();
         let failure = match exchange.head(connection, request).await {
             Ok(inbound) => return Ok(inbound),
             Err(failure) => failure,
         };
-        let lost = failure.cause == Cause::MaybeSent(DoubtReason::ConnectionLost);
+        let lost = matches!(failure.cause, Cause::MaybeSent(DoubtReason::ConnectionLost) | Cause::NotSent(_));
         let again = match (failure.unsent, repeatable) {
             (Some(unsent), _) if reused => *unsent,
             (None, Some(head)) if reused && lost => Outbound { head, body: OutboundBody::Whole(None) },
             (_, _) => return Err(Failure { unsent: None, ..failure }),
         };
-        let connection = self.engine.destination.acquire(exchange.destination, true).await?;
+        let connection = self.engine.destination.acquire(exchange.destination, Wanted::Fresh).await?;
         exchange.head(connection, again).await
     }
 
@@ -100,7 +103,7 @@ impl Ingress {
         destination: &Arc<DestinationPlan>,
     ) -> Result<Response<ClientBody>, Failure> {
         let exchange = Exchange::begin(destination, None);
-        let inbound = self.send(&exchange, request, None).await?;
+        let inbound = self.send(&exchange, Wanted::Any, request, None).await?;
         exchange.respond(inbound, None)
     }
 }

@@ -30,7 +30,8 @@ pub enum Verdict {
 pub enum ReleaseReason {
     /// The connection could not be made.
     Unreachable,
-    /// The request was handed back before a byte of it was written.
+    /// The request was handed back before a byte of it was written, or the
+    /// destination said that it had not looked at it.
     NotSent,
     /// The claim was no longer fresh enough to send under.
     ClaimStale,

@@ -1,5 +1,9 @@
 //! What each way an exchange can fail proves, over real sockets.
 
+mod frames;
+mod http2;
+mod tls;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,8 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::classify;
+use super::connect::Opened;
 use super::pool::Pools;
-use super::{Cause, Destination, Failure, Inbound, Outbound, OutboundBody};
+use super::{Cause, Destination, Failure, Inbound, Outbound, OutboundBody, Wanted};
 use crate::model::outcome::{Certainty, DoubtReason, ReleaseReason};
 use crate::plan::route::{DestinationPlan, Forwarded};
 use crate::tls::HttpVersions;
@@ -71,7 +76,7 @@ async fn eventually(mut condition: impl FnMut() -> bool) {
 }
 
 async fn send(pools: &Pools, plan: &Arc<DestinationPlan>) -> Result<Inbound, Failure> {
-    pools.acquire(plan, false).await?.send(order()).await
+    pools.acquire(plan, Wanted::Any).await?.send(order()).await
 }
 
 /// The cause of the failure of one exchange whose other side does `act`.
@@ -238,7 +243,7 @@ async fn an_idle_connection_is_used_again() {
     let pools = Pools::default();
     send(&pools, &plan).await.unwrap().body.collect().await.unwrap();
     eventually(|| pools.idle_connections(&plan) == 1).await;
-    let connection = pools.acquire(&plan, false).await.unwrap();
+    let connection = pools.acquire(&plan, Wanted::Any).await.unwrap();
     assert!(connection.is_reused());
     connection.send(order()).await.unwrap().body.collect().await.unwrap();
     server.await.unwrap();
@@ -255,7 +260,7 @@ async fn a_lost_reused_connection_is_no_proof_either() {
     let pools = Pools::default();
     send(&pools, &plan).await.unwrap().body.collect().await.unwrap();
     eventually(|| pools.idle_connections(&plan) == 1).await;
-    let connection = pools.acquire(&plan, false).await.unwrap();
+    let connection = pools.acquire(&plan, Wanted::Any).await.unwrap();
     assert!(connection.is_reused());
     let failure = connection.send(order()).await.expect_err("the connection is lost");
     assert_eq!(failure.cause, Cause::MaybeSent(DoubtReason::ConnectionLost));
@@ -266,14 +271,17 @@ async fn a_lost_reused_connection_is_no_proof_either() {
 #[tokio::test]
 async fn a_request_that_is_handed_back_was_not_sent_and_can_go_out_elsewhere() {
     let (listener, plan) = listener().await;
-    let mut sender = super::pool::open(&plan).await.unwrap();
+    let Opened::Http1(connection) = super::connect::open(&plan, HttpVersions::Http1).await.unwrap() else {
+        panic!("that is not what was asked for")
+    };
+    let mut sender = connection.sender;
     // The other side goes before a byte was written, and hyper gets to see it.
     let (stream, _) = listener.accept().await.unwrap();
     drop(stream);
     eventually(|| sender.is_closed()).await;
     let Outbound { head, body } = order();
     let error = sender.try_send_request(Request::from_parts(head, body)).await.expect_err("the connection is gone");
-    let failure = classify::send(error);
+    let failure = classify::http1(error, true);
     assert_eq!(failure.cause, Cause::NotSent(ReleaseReason::NotSent));
     let unsent = failure.unsent.expect("the request comes back");
     assert_eq!(unsent.head.uri, "/orders");
@@ -291,11 +299,65 @@ async fn a_connection_the_destination_closes_or_limits_is_not_kept() {
         });
         let pools = Pools::default();
         for _ in 0..2 {
-            let connection = pools.acquire(&plan, false).await.unwrap();
+            let connection = pools.acquire(&plan, Wanted::Any).await.unwrap();
             assert!(!connection.is_reused(), "{headers}");
             connection.send(order()).await.unwrap().body.collect().await.unwrap();
             assert_eq!(pools.idle_connections(&plan), 0, "{headers}");
         }
         server.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_answer_to_half_an_upload_is_passed_on_and_its_connection_not_used_again() {
+    let (listener, plan) = listener().await;
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut received = Vec::new();
+        while !received.ends_with(b"half\r\n") {
+            assert_ne!(stream.read_buf(&mut received).await.unwrap(), 0);
+        }
+        stream.write_all(b"HTTP/1.1 422 No\r\nContent-Length: 2\r\n\r\nno").await.unwrap();
+        listener.accept().await.unwrap();
+    });
+    let pools = Pools::default();
+    let (mut upload, body) = http_body_util::channel::Channel::<bytes::Bytes, super::body::BodyError>::new(1);
+    upload.send_data("half".into()).await.unwrap();
+    let Outbound { mut head, .. } = order();
+    head.headers.insert(http::header::TRANSFER_ENCODING, http::HeaderValue::from_static("chunked"));
+    let half = Outbound { head, body: OutboundBody::Streamed(http_body_util::combinators::UnsyncBoxBody::new(body)) };
+    let inbound = pools.acquire(&plan, Wanted::Any).await.unwrap().send(half).await.unwrap();
+    assert_eq!(inbound.status, 422);
+    assert_eq!(inbound.body.collect().await.unwrap().to_bytes(), "no");
+    assert!(!pools.acquire(&plan, Wanted::Any).await.unwrap().is_reused());
+    server.await.unwrap();
+    drop(upload);
+}
+
+#[tokio::test]
+async fn a_connection_to_a_name_is_not_used_again_when_it_is_old() {
+    for (host, is_reused) in [("127.0.0.1", true), ("localhost", false)] {
+        let (listener, plan) = listener().await;
+        let plan = Arc::new(DestinationPlan {
+            host: host.into(),
+            keep_alive: Some(Duration::from_secs(600)),
+            ..plan.as_ref().clone()
+        });
+        let server = tokio::spawn(async move {
+            let mut connections = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                answer_once(&mut stream, "").await;
+                connections.push(stream);
+            }
+        });
+        let pools = Pools::default();
+        send(&pools, &plan).await.unwrap().body.collect().await.unwrap();
+        eventually(|| pools.idle_connections(&plan) == 1).await;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(61)).await;
+        tokio::time::resume();
+        assert_eq!(pools.acquire(&plan, Wanted::Any).await.unwrap().is_reused(), is_reused, "{host}");
+        server.abort();
     }
 }
