@@ -16,6 +16,8 @@ mod cli;
 mod clients_leave;
 mod configs;
 mod connections;
+mod destination_http2;
+mod destination_tls;
 mod drain;
 mod duplicates;
 mod early_answers;

@@ -11,6 +11,7 @@ pub(crate) struct Config {
     listen: Vec<String>,
     admin: Vec<String>,
     destination: Vec<String>,
+    is_https: bool,
     limits: Vec<String>,
     defaults: Vec<String>,
     store: Option<String>,
@@ -42,6 +43,12 @@ impl Config {
 
     pub(crate) fn destination(mut self, fields: &str) -> Self {
         self.destination.push(fields.to_owned());
+        self
+    }
+
+    /// Speaks TLS with the destination.
+    pub(crate) fn https(mut self) -> Self {
+        self.is_https = true;
         self
     }
 
@@ -86,7 +93,8 @@ impl Config {
         let after = |first: String, rest: &[String]| [&[first], rest].concat();
         let listen = after(format!("address: \"{listen}\""), &self.listen);
         let admin = after(format!("address: \"{admin}\""), &self.admin);
-        let destination = after(format!("url: \"http://{destination}\""), &self.destination);
+        let scheme = if self.is_https { "https" } else { "http" };
+        let destination = after(format!("url: \"{scheme}://{destination}\""), &self.destination);
         let store = self.store.as_deref().unwrap_or("embedded: { path: ./data }");
         let mut map = |name: &str, fields: &[String]| {
             if !fields.is_empty() {

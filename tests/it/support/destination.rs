@@ -248,6 +248,12 @@ impl Destination {
     }
 }
 
+impl From<&Destination> for SocketAddr {
+    fn from(destination: &Destination) -> Self {
+        destination.address
+    }
+}
+
 impl Drop for Destination {
     fn drop(&mut self) {
         if let Some(accepting) = &self.accepting {

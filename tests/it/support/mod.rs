@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub(crate) mod destination;
 pub(crate) mod fleet;
 pub(crate) mod gate;
+pub(crate) mod h2_destination;
 pub(crate) mod hose;
 pub(crate) mod http2;
 pub(crate) mod load;
@@ -20,6 +21,7 @@ pub(crate) mod proxy;
 pub(crate) mod request;
 pub(crate) mod script;
 pub(crate) mod tls;
+pub(crate) mod tls_front;
 pub(crate) mod wire;
 
 use std::future::Future;
@@ -35,9 +37,11 @@ pub(crate) use fleet::{Fleet, Rows};
 pub(crate) use gate::Gate;
 pub(crate) use http2::Http2;
 pub(crate) use load::Load;
+pub(crate) use h2_destination::{H2Destination, Play};
 pub(crate) use proxy::Proxy;
 pub(crate) use request::{Request, get, pay, post};
 pub(crate) use script::{Script, reply};
+pub(crate) use tls_front::TlsFront;
 
 /// Long enough for any step on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -46,7 +46,7 @@ impl Proxy {
         Self::with(Config::new(), destination).await
     }
 
-    pub(crate) async fn with(config: Config, destination: &Destination) -> Self {
+    pub(crate) async fn with(config: Config, destination: impl Into<SocketAddr>) -> Self {
         let mut proxy = Self::prepared(config, destination);
         for _ in 0..STARTS {
             proxy.spawn();
@@ -60,13 +60,13 @@ impl Proxy {
     }
 
     /// One that is not started yet.
-    pub(crate) fn prepared(config: Config, destination: &Destination) -> Self {
+    pub(crate) fn prepared(config: Config, destination: impl Into<SocketAddr>) -> Self {
         let proxy = Self {
             config,
             folder: TempDir::new().expect("a folder for the proxy"),
             listen: free_address(),
             admin: free_address(),
-            destination: destination.address(),
+            destination: destination.into(),
             arguments: Vec::new(),
             environment: Vec::new(),
             file_limit: None,
