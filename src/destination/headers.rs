@@ -35,6 +35,14 @@ pub fn keep_end_to_end(headers: &mut HeaderMap) {
     }
 }
 
+/// Whether a request says that its sender reads trailers (RFC 9110, section
+/// 10.1.4).
+pub fn reads_trailers(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::TE).iter();
+    let mut words = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+}
+
 /// Whether a message's transfer coding, if it has one, is `chunked` alone.
 pub fn is_plainly_framed(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();

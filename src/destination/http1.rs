@@ -69,7 +69,9 @@ impl Granted for Lent {
         let Lent { mut connection, pool, keep_alive } = *self;
         Box::pin(async move {
             let is_first = !std::mem::replace(&mut connection.is_used, true);
-            let request = Request::from_parts(request.head, request.body);
+            let mut request = Request::from_parts(request.head, request.body);
+            // Of HTTP/2, which was not chosen.
+            request.headers_mut().remove(header::TE);
             let sent = connection.sender.try_send_request(request).await;
             let response = sent.map_err(|error| classify::http1(error, is_first))?;
             let (mut head, body) = response.into_parts();

@@ -1,12 +1,13 @@
 //! The head that goes to the destination.
 
-use http::header::{EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, VIA};
+use http::header::{EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, TE, VIA};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderValue, Request, Version, request};
 
 use super::Peer;
-use crate::destination::headers::{keep_end_to_end, keep_plain_spelling, remove_spellings};
+use crate::destination::headers::{keep_end_to_end, keep_plain_spelling, reads_trailers, remove_spellings};
 use crate::plan::route::{DestinationPlan, Forwarded};
+use crate::tls::HttpVersions;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -32,6 +33,11 @@ pub(super) fn settle_host<B>(request: &mut Request<B>) {
 pub(super) fn headers(received: &HeaderMap, version: Version, peer: &Peer, destination: &DestinationPlan) -> HeaderMap {
     let mut headers = received.clone();
     keep_end_to_end(&mut headers);
+    if reads_trailers(received) && destination.versions != HttpVersions::Http1 {
+        // For servers that answer nobody else, as those of gRPC. HTTP/1.1 would
+        // have to name it in Connection (RFC 9110, section 10.1.4).
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
     // Either the body is here already, or hyper has asked for it.
     headers.remove(EXPECT);
     let host = received.get(HOST).filter(|host| !host.is_empty()).cloned();

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::{CONTENT_LENGTH, HOST, TE};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Extensions, HeaderValue, Method, Request, StatusCode, Version, request};
 use http_body::Body;
@@ -86,7 +86,13 @@ async fn finish(sending: impl Future<Output = Result<(), BodyError>>) {
 /// Makes a head one of HTTP/2 (RFC 9113, section 8.3.1): the scheme and the Host
 /// are in the target, and nothing is about the connection.
 fn translate(mut head: request::Parts, body: &OutboundBody, is_secure: bool) -> Result<Request<()>, String> {
+    let reads_trailers = headers::reads_trailers(&head.headers);
     headers::keep_end_to_end(&mut head.headers);
+    // The one field about the connection that it has (section 8.2.2). Servers of
+    // gRPC refuse a call without it.
+    if reads_trailers {
+        head.headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
     let host = head.headers.remove(HOST);
     let host = host.ok_or("there is no Host to ask for")?;
     let mut target = head.uri.into_parts();
