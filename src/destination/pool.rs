@@ -225,29 +225,32 @@ impl Pool {
         since: Option<Instant>,
     ) -> Result<Box<dyn Granted>, Failure> {
         let ends = Instant::now() + plan.connect_timeout;
+        let mut has_waited = false;
         loop {
-            let mut outcome = match self.find(plan, since) {
+            let mut outcome = match self.find(plan, since, has_waited) {
                 Found::Idle(connection) => return Ok(self.lend(connection, plan.keep_alive)),
                 Found::Stream(slot) => return Ok(Box::new(http2::Lent { slot, is_secure: plan.tls.is_some() })),
-                Found::Opening(outcome) => outcome,
-            };
-            // It ends by itself within the connect timeout.
-            match outcome.wait_for(Option::is_some).await.as_deref() {
-                Ok(Some(Err(detail))) => return Err(classify::connect(detail.clone())),
-                // Others may have been quicker: another look.
-                Ok(Some(Ok(())) | None) if Instant::now() < ends => {}
-                Ok(_) | Err(_) => {
+                Found::Opening(_) if has_waited && Instant::now() >= ends => {
                     let detail = format!("{}: each connection had been taken by others", plan.authority);
                     return Err(classify::connect(detail));
                 }
+                Found::Opening(outcome) => outcome,
+            };
+            // It ends by itself within the connect timeout. Where it went well,
+            // others may have been quicker: another look.
+            match outcome.wait_for(Option::is_some).await.as_deref() {
+                Ok(Some(Err(detail))) => return Err(classify::connect(detail.clone())),
+                Ok(Some(Ok(())) | None) => has_waited = true,
+                Err(_) => return Err(classify::connect(format!("{}: the attempt was given up", plan.authority))),
             }
         }
     }
 
     /// Looks for a connection with room, or joins one that is being made. How
     /// many requests that will take is not known before it stands: as many as
-    /// the last one did, it is supposed.
-    fn find(self: &Arc<Self>, plan: &Arc<DestinationPlan>, since: Option<Instant>) -> Found {
+    /// the last one did, it is supposed. One of HTTP/1.1 that was just made is
+    /// for those who have waited for it.
+    fn find(self: &Arc<Self>, plan: &Arc<DestinationPlan>, since: Option<Instant>, has_waited: bool) -> Found {
         let now = Instant::now();
         let is_wanted = |opened_at: Instant| since.is_none_or(|since| opened_at >= since);
         let mut state = self.state();
@@ -257,7 +260,9 @@ impl Pool {
             return Found::Stream(slot);
         }
         state.idle.retain(|idle| self.is_good(idle, now));
-        if let Some(at) = state.idle.iter().rposition(|idle| is_wanted(idle.connection.opened_at)) {
+        let is_for_us =
+            |connection: &http1::Connection| is_wanted(connection.opened_at) && (has_waited || connection.is_used);
+        if let Some(at) = state.idle.iter().rposition(|idle| is_for_us(&idle.connection)) {
             return Found::Idle(state.idle.remove(at).connection);
         }
         let capacity = state.capacity.unwrap_or(http2::MAX_STREAMS);

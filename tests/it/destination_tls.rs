@@ -38,6 +38,25 @@ async fn a_write_goes_once_through_tls_and_is_replayed() {
 }
 
 #[tokio::test]
+async fn many_at_once_each_go_once() {
+    // In either version; what it will be is not known before the first handshake.
+    let authority = Authority::new();
+    let identity = authority.server(&["127.0.0.1"]);
+    let (slow, shared) = (Destination::start().await, H2Destination::start().await);
+    for front in
+        [TlsFront::of(&slow, &identity, &["http/1.1"], None).await, TlsFront::of(&shared, &identity, BOTH, None).await]
+    {
+        let proxy = proxy(&front, &authority.pem(), "").await;
+        let pending: Vec<_> = (0..50).map(|n| proxy.begin(&pay(&format!("k{n}")))).collect();
+        for pending in pending {
+            pending.answer().await.is_executed(201);
+        }
+    }
+    assert_eq!((slow.executions(), slow.executions_by_key().len()), (50, 50));
+    assert_eq!((shared.executions(), shared.connections()), (50, 1));
+}
+
+#[tokio::test]
 async fn http2_is_chosen_where_the_server_prefers_it() {
     let authority = Authority::new();
     let destination = H2Destination::start().await;
