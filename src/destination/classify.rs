@@ -65,7 +65,7 @@ pub(super) fn unsendable(detail: String) -> Failure {
 pub(super) fn http2(error: &h2::Error, had_interim: bool) -> Failure {
     let is_refused = error.is_remote()
         && (error.is_go_away() || (error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM)));
-    let detail = error.to_string();
+    let detail = describe_http2(error);
     match is_refused && !had_interim {
         true => not_sent(ReleaseReason::NotSent, detail),
         // What `h2` itself objects to is an answer that it cannot read.
@@ -147,4 +147,14 @@ pub fn describe(error: &(dyn Error + 'static)) -> String {
         source = cause.source();
     }
     text
+}
+
+/// The error in one line, without what the other side may have written into its
+/// GOAWAY.
+pub(super) fn describe_http2(error: &h2::Error) -> String {
+    match error.reason().filter(|_| error.is_go_away()) {
+        Some(reason) if error.is_remote() => format!("connection error received: {reason}"),
+        Some(reason) => format!("connection error: {reason}"),
+        None => error.to_string(),
+    }
 }

@@ -59,7 +59,7 @@ pub(super) async fn open(plan: &DestinationPlan, versions: HttpVersions) -> Resu
         let connection = http1::open(stream, plan.preserve_header_case).await;
         return connection.map(Opened::Http1).map_err(|error| format!("{}: {}", plan.authority, describe(&error)));
     }
-    let connection = patience.spend("no word in HTTP/2", http2::open(stream)).await?;
+    let connection = patience.spend("no word in HTTP/2", http2::open(stream, &plan.authority)).await?;
     connection.map(Opened::Http2).map_err(|error| format!("{}: {}", plan.authority, explain::http2(&error)))
 }
 

@@ -45,7 +45,7 @@ async fn exchange(slot: Slot, is_secure: bool, request: Outbound) -> Result<Inbo
     let head = translate(head, &body, is_secure).map_err(classify::unsendable)?;
     let is_whole = body.is_end_stream();
     let (mut answer, stream) =
-        sender.send_request(head, is_whole).map_err(|error| classify::unsendable(error.to_string()))?;
+        sender.send_request(head, is_whole).map_err(|error| classify::unsendable(classify::describe_http2(&error)))?;
     drop(sender);
     let mut upload = (!is_whole).then(|| Box::pin(upload(body, stream)));
     let mut had_interim = false;

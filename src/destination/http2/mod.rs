@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub(super) use exchange::Lent;
 
+use super::classify::describe_http2;
 use super::connect::Stream;
 use super::pool::UNCLAIMED;
 
@@ -65,11 +66,11 @@ struct Usage {
 
 /// Begins to speak HTTP/2, and waits for the other side to do so: until its
 /// SETTINGS are here (RFC 9113, section 3.4), nothing shows that it does, nor
-/// how many streams it takes.
+/// how many streams it takes. `destination` is its name for the log.
 ///
 /// # Errors
 /// What the other side did instead.
-pub(super) async fn open(stream: Stream) -> Result<Arc<Connection>, String> {
+pub(super) async fn open(stream: Stream, destination: &str) -> Result<Arc<Connection>, String> {
     let (duration, count) = REMEMBER_RESETS;
     let handshake = Builder::new()
         // Until the other side allows some.
@@ -81,10 +82,10 @@ pub(super) async fn open(stream: Stream) -> Result<Arc<Connection>, String> {
         .reset_stream_duration(duration)
         .max_concurrent_reset_streams(count)
         .handshake::<_, Bytes>(stream);
-    let (sender, mut wire) = handshake.await.map_err(|error| error.to_string())?;
+    let (sender, mut wire) = handshake.await.map_err(|error| describe_http2(&error))?;
     poll_fn(|cx| match Pin::new(&mut wire).poll(cx) {
         Poll::Ready(Ok(())) => Poll::Ready(Err("the connection was closed".to_owned())),
-        Poll::Ready(Err(error)) => Poll::Ready(Err(error.to_string())),
+        Poll::Ready(Err(error)) => Poll::Ready(Err(describe_http2(&error))),
         Poll::Pending if wire.max_concurrent_send_streams() > 0 => Poll::Ready(Ok(())),
         Poll::Pending => Poll::Pending,
     })
@@ -92,20 +93,22 @@ pub(super) async fn open(stream: Stream) -> Result<Arc<Connection>, String> {
     let opened_at = Instant::now();
     let usage = Usage { open: 0, is_used: false, over_at: opened_at + UNCLAIMED };
     let connection = Arc::new(Connection { sender, opened_at, usage: Mutex::new(usage) });
-    tokio::spawn(drive(wire, Arc::downgrade(&connection)));
+    tokio::spawn(drive(wire, Arc::downgrade(&connection), destination.to_owned()));
     Ok(connection)
 }
 
 /// Moves the bytes of a connection until it is over: when the other side ends
 /// it, shows no sign of life, or nobody holds the connection any more.
-async fn drive(mut wire: Wire<Stream, Bytes>, connection: Weak<Connection>) {
+async fn drive(mut wire: Wire<Stream, Bytes>, connection: Weak<Connection>, destination: String) {
     let pings = wire.ping_pong();
     tokio::select! {
         ended = wire => match ended {
             Ok(()) => tracing::debug!("connection to the destination ended"),
-            Err(error) => tracing::debug!(%error, "connection to the destination ended"),
+            Err(error) => tracing::debug!(error = describe_http2(&error), "connection to the destination ended"),
         },
-        () = falls_silent(pings, connection) => tracing::warn!("a destination answers no PING; its connection is cut"),
+        () = falls_silent(pings, connection) => {
+            tracing::warn!(destination, "the destination answers no PING; the connection is cut");
+        }
     }
 }
 
