@@ -57,6 +57,9 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
         PemError::NoItemsFound => {
             "there is no private key in it (PEM); one that is encrypted has to be decrypted first".into()
         }
+        PemError::Base64Decode(_) => {
+            "its private key is not PEM, or encrypted; one that is encrypted has to be decrypted first".into()
+        }
         error => unreadable(&error),
     })
 }

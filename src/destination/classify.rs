@@ -34,16 +34,19 @@ pub(super) fn connect(detail: String) -> Failure {
 pub(super) fn http1(mut error: TrySendError<http::Request<OutboundBody>>, is_first: bool) -> Failure {
     let message = error.take_message();
     let error = error.into_error();
-    let detail = describe(&error);
-    if let Some(request) = message {
-        let (head, body) = request.into_parts();
-        return handed_back(Outbound { head, body }, detail);
+    let is_turned_away = is_first && source::<io::Error>(&error).is_some_and(is_refused_handshake);
+    let mut detail = describe(&error);
+    if is_turned_away {
+        detail += "; the destination wants a client certificate, or another one (`destination.tls.cert`, `.key`)";
     }
-    if is_first && source::<io::Error>(&error).is_some_and(is_refused_handshake) {
-        let help = "the destination wants a client certificate, or another one (`destination.tls.cert`, `.key`)";
-        return not_sent(ReleaseReason::Unreachable, format!("{detail}; {help}"));
+    match message {
+        Some(request) => {
+            let (head, body) = request.into_parts();
+            handed_back(Outbound { head, body }, detail)
+        }
+        None if is_turned_away => not_sent(ReleaseReason::Unreachable, detail),
+        None => maybe_sent(doubt(&error), detail),
     }
-    maybe_sent(doubt(&error), detail)
 }
 
 /// Classifies a request of which nothing was written.
