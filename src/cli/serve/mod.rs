@@ -162,13 +162,15 @@ impl Server {
         let mut sockets = Sockets::new(&plan, inherited, takeover.is_some())?;
         let early = takeover.map(|_| sockets.for_clients(&plan)).transpose()?;
         if early.is_some() {
-            tracing::info!("listens beside the process that serves now, if there is one, and waits for its end");
+            tracing::info!("listens beside the process that serves now, if there is one");
             notify::waiting();
         }
         let store = store::open(plan.store.clone(), takeover, Arc::clone(&clock), boot).await?;
         let listeners = early.map_or_else(|| sockets.for_clients(&plan), Ok)?;
-        let admin = plan.admin.clone().map(|admin| Ok::<_, anyhow::Error>((sockets.listen(admin.address)?, admin)));
-        let admin = admin.transpose().context("admin")?;
+        let admin = match plan.admin.clone() {
+            Some(admin) => Some((sockets.listen(admin.address).context("admin")?, admin)),
+            None => None,
+        };
         let is_unchecked = match store.lineages().await {
             Ok(uses) => {
                 if let Err(orphans) = orphans::check(&plan, uses, store.now()) {
