@@ -31,6 +31,14 @@ pub(super) struct Connection {
     pub(super) is_used: bool,
 }
 
+impl Connection {
+    /// Whether the next request can go out on it. hyper says so of one that was
+    /// just made only once its task has run.
+    pub(super) fn is_good(&self) -> bool {
+        if self.is_used { self.sender.is_ready() } else { !self.sender.is_closed() }
+    }
+}
+
 /// Begins to speak HTTP/1.1. No byte goes out yet.
 pub(super) async fn open(stream: Stream, preserve_header_case: bool) -> hyper::Result<Connection> {
     let (sender, connection) = http1::Builder::new()

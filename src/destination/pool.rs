@@ -168,7 +168,7 @@ impl Pool {
     }
 
     fn is_good(&self, idle: &Idle, now: Instant) -> bool {
-        idle.over_at > now && idle.connection.sender.is_ready() && !self.is_old(idle.connection.opened_at, now)
+        idle.over_at > now && idle.connection.is_good() && !self.is_old(idle.connection.opened_at, now)
     }
 
     /// Shared connections that take no more requests are let go of; each ends
