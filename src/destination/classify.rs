@@ -34,17 +34,17 @@ pub(super) fn connect(detail: String) -> Failure {
 pub(super) fn http1(mut error: TrySendError<http::Request<OutboundBody>>, is_first: bool) -> Failure {
     let message = error.take_message();
     let error = error.into_error();
-    let is_turned_away = is_first && source::<io::Error>(&error).is_some_and(is_refused_handshake);
+    let is_refused = is_first && source::<io::Error>(&error).is_some_and(is_refused_handshake);
     let mut detail = describe(&error);
-    if is_turned_away {
-        detail += "; the destination wants a client certificate, or another one (`destination.tls.cert`, `.key`)";
+    if is_refused {
+        detail.push_str("; it wants a client certificate, or another one (`destination.tls.cert`, `.key`)");
     }
     match message {
         Some(request) => {
             let (head, body) = request.into_parts();
             handed_back(Outbound { head, body }, detail)
         }
-        None if is_turned_away => not_sent(ReleaseReason::Unreachable, detail),
+        None if is_refused => not_sent(ReleaseReason::Unreachable, detail),
         None => maybe_sent(doubt(&error), detail),
     }
 }
