@@ -109,3 +109,9 @@ pub(crate) fn absent(program: &str, error: &std::io::Error) -> ! {
         _ => panic!("{program} cannot be started: {error}"),
     }
 }
+
+#[tokio::test]
+async fn what_the_clients_are_made_of_is_there() {
+    assert!(node_modules().await.exists() && python().await.exists() && go().await.exists());
+    done(Command::new("curl").arg("--version"));
+}
