@@ -10,7 +10,7 @@ use http::{HeaderMap, Request};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep, timeout};
+use tokio::time::{Instant, Sleep, timeout, timeout_at};
 
 use super::problem::{Code, Problem, body_too_large, overloaded};
 use super::upload::Uploading;
@@ -205,6 +205,9 @@ pub struct Bounds {
     pub memory: u64,
     /// Longest pause between two chunks.
     pub idle: Duration,
+    /// Longest time for all of them: a client that sends one now and then is no
+    /// faster than one that stalls.
+    pub total: Duration,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub awaits_continue: bool,
 }
@@ -231,12 +234,13 @@ pub async fn read_whole(mut body: Incoming, bounds: Bounds, memory: &Gauge) -> R
         return Err(overloaded());
     };
     let mut whole = Gathered::default();
+    let end = Instant::now() + bounds.total;
     loop {
-        match timeout(bounds.idle, body.frame()).await {
+        match timeout_at(end.min(Instant::now() + bounds.idle), body.frame()).await {
             Err(_) => {
                 return Err(Problem::malformed(
                     Code::RequestTimeout,
-                    "The request's body stopped arriving. Nothing was sent.",
+                    "The request's body stopped arriving, or took too long. Nothing was sent.",
                 ));
             }
             Ok(None) => return Ok((whole.into_bytes(), ticket)),

@@ -140,6 +140,7 @@ impl Ingress {
             limit: plan.limits.request_body,
             memory: plan.limits.memory,
             idle: route.destination.body_idle_timeout,
+            total: route.destination.attempt_timeout,
             awaits_continue: awaits_continue(&parts.headers),
         };
         let (body, memory) = tokio::select! {

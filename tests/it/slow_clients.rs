@@ -66,6 +66,26 @@ async fn a_body_that_comes_too_slowly_is_given_up_and_its_key_is_free() {
 }
 
 #[tokio::test]
+async fn a_body_that_trickles_is_given_up_in_the_end() {
+    // A byte now and then is no faster than none.
+    let destination = Destination::start().await;
+    let times = "body_idle_timeout: 20s, response_timeout: 500ms, attempt_timeout: 500ms";
+    let proxy = Proxy::with(Config::new().destination(times), &destination).await;
+    let mut client = proxy.client().await;
+    let whole = pay("k").body(vec![b' '; 100_000]).bytes();
+    let (head, body) = whole.split_at(whole.len() - 100_000);
+    client.send_bytes(head).await;
+    let mut trickle = body.iter();
+    while client.hears_nothing_yet().await {
+        let byte = trickle.next().expect("it is given up before its end");
+        client.send_what_goes(&[*byte]).await;
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(client.answer().await.status, 408);
+    assert_eq!(destination.executions(), 0);
+}
+
+#[tokio::test]
 async fn a_client_that_reads_slowly_does_not_fill_the_memory() {
     // What it does not take is not read from the destination either.
     const SIZE: usize = 24 << 20;
