@@ -2,27 +2,54 @@
 //!
 //! A destination may answer before it has read the whole request, and close.
 //! Then writing the rest fails while the answer is still there to be read, and
-//! hyper takes the failure to write for the end of everything.
+//! hyper takes the failure to write for the end of everything. One that neither
+//! reads nor closes would be written to for ever, whatever became of the
+//! exchange.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 /// A stream to a destination. Once a write has failed, what is written goes
 /// nowhere, and reading tells how it ended: with an answer, or with the error
-/// that a reset leaves there as well. It proves no request unsent.
+/// that a reset leaves there as well. It proves no request unsent. A write that
+/// makes no progress for too long ends the connection.
 #[derive(Debug)]
 pub(super) struct HeardOut<S> {
     stream: S,
     is_deaf: bool,
+    patience: Duration,
+    /// Runs while a write waits for the other side.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> HeardOut<S> {
-    /// Hears this stream out.
-    pub(super) fn new(stream: S) -> Self {
-        Self { stream, is_deaf: false }
+    /// Hears this stream out; a write may stall for `patience`.
+    pub(super) fn new(stream: S, patience: Duration) -> Self {
+        Self { stream, is_deaf: false, patience, stalled: None }
+    }
+
+    /// What is left of the patience with a write that waits.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let patience = self.patience;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "the destination takes nothing"))
+    }
+
+    /// Waits with a write, if it has to.
+    fn poll_progress<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match written {
+            Poll::Ready(written) => {
+                self.stalled = None;
+                Poll::Ready(written)
+            }
+            Poll::Pending => self.poll_patience(cx).map(Err),
+        }
     }
 
     /// What became of writing `count` bytes.
@@ -50,7 +77,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeardOut<S> {
         if this.is_deaf {
             return Poll::Ready(Ok(bytes.len()));
         }
-        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, bytes));
+        let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        let written = ready!(this.poll_progress(cx, written));
         Poll::Ready(this.wrote(written, bytes.len()))
     }
 
@@ -64,7 +92,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeardOut<S> {
         if this.is_deaf {
             return Poll::Ready(Ok(count));
         }
-        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, bytes));
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bytes);
+        let written = ready!(this.poll_progress(cx, written));
         Poll::Ready(this.wrote(written, count))
     }
 
@@ -77,11 +106,30 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeardOut<S> {
         if this.is_deaf {
             return Poll::Ready(Ok(()));
         }
-        let flushed = ready!(Pin::new(&mut this.stream).poll_flush(cx));
+        let flushed = Pin::new(&mut this.stream).poll_flush(cx);
+        let flushed = ready!(this.poll_progress(cx, flushed));
         Poll::Ready(this.wrote(flushed.map(|()| 0), 0).map(drop))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_destination_that_takes_nothing_is_not_written_to_for_ever() {
+        let patience = Duration::from_secs(60);
+        let (ours, theirs) = tokio::io::duplex(8);
+        let mut stream = HeardOut::new(ours, patience);
+        let begun = tokio::time::Instant::now();
+        let error = stream.write_all(&[0; 9]).await.expect_err("it takes eight bytes");
+        assert_eq!((error.kind(), begun.elapsed()), (io::ErrorKind::TimedOut, patience));
+        drop(theirs);
     }
 }

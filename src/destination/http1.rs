@@ -15,6 +15,7 @@ use super::connect::{Stream, idle_limit};
 use super::early::HeardOut;
 use super::pool::Pool;
 use super::{DestinationFuture, Granted, Inbound, Outbound, classify, headers};
+use crate::plan::route::DestinationPlan;
 
 /// Most header fields taken from an answer. An answer is refused after its
 /// effect, so the bound is generous.
@@ -40,14 +41,14 @@ impl Connection {
 }
 
 /// Begins to speak HTTP/1.1. No byte goes out yet.
-pub(super) async fn open(stream: Stream, preserve_header_case: bool) -> hyper::Result<Connection> {
+pub(super) async fn open(stream: Stream, plan: &DestinationPlan) -> hyper::Result<Connection> {
     let (sender, connection) = http1::Builder::new()
         .max_headers(MAX_ANSWER_HEADERS)
         .max_buf_size(MAX_ANSWER_HEAD)
         .allow_obsolete_multiline_headers_in_responses(true)
         .allow_spaces_after_header_name_in_responses(true)
-        .preserve_header_case(preserve_header_case)
-        .handshake(TokioIo::new(HeardOut::new(stream)))
+        .preserve_header_case(plan.preserve_header_case)
+        .handshake(TokioIo::new(HeardOut::new(stream, plan.body_idle_timeout)))
         .await?;
     // The task ends with the connection: when the other side closes it, or when
     // its sender is dropped.

@@ -56,7 +56,7 @@ pub(super) async fn open(plan: &DestinationPlan, versions: HttpVersions) -> Resu
         }
     };
     if !is_http2 {
-        let connection = http1::open(stream, plan.preserve_header_case).await;
+        let connection = http1::open(stream, plan).await;
         return connection.map(Opened::Http1).map_err(|error| format!("{}: {}", plan.authority, describe(&error)));
     }
     let connection = patience.spend("no word in HTTP/2", http2::open(stream, &plan.authority)).await?;
