@@ -37,17 +37,15 @@ impl fmt::Display for Orphans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("refused: records of earlier requests would be out of reach, and their retries would run again.")?;
         for usage in &self.0 {
-            write!(f, "\n  route {}, with the key and scope it had:", usage.route)?;
-            if usage.open > 0 {
-                write!(f, " {} in flight or unknown;", usage.open)?;
-            }
+            let open = (usage.open > 0).then(|| format!("{} in flight or unknown", usage.open));
             let until = i64::try_from(usage.live_until.as_millis()).ok().filter(|&until| until > 0);
-            if let Some(until) = until.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()) {
-                write!(f, " others live until {until}")?;
-            }
+            let until = until.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+            let until = until.map(|until| format!("the last of the others lives until {until}"));
+            let lives: Vec<String> = open.into_iter().chain(until).collect();
+            write!(f, "\n  route {}, with the key and scope it had: {}", usage.route, lives.join("; "))?;
         }
         f.write_str(
-            "\nKeep the route as it was, say `formerly` on the route that takes its place, wait, or accept the loss with `abandon_records: true`.",
+            "\nKeep the route as it was, say `formerly: [\"its name\"]` on every route that takes a part of its requests, wait (an unknown one ends by itself only with `unknown_retention`), or accept the loss with `abandon_records: true`.",
         )
     }
 }

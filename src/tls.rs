@@ -7,6 +7,8 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -35,15 +37,19 @@ pub struct Identity {
     key: PrivateKeyDer<'static>,
 }
 
+/// The most that is read of a file, in bytes. Far above what the certificates of
+/// all authorities need, and a guard against a device by mistake.
+const MAX_FILE: u64 = 4 << 20;
+
 /// Reads the certificates of a PEM file, a server's or client's own first.
 ///
 /// # Errors
 /// Says in a sentence what is wrong with the file.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = found.map_err(|error| unreadable(&error))?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+    let found = found.map_err(|error| malformed(&error))?;
     if found.is_empty() {
-        return Err("there is no certificate in it (PEM)".into());
+        return Err("there is no certificate in it in PEM; `openssl x509 -inform der` makes PEM of DER".into());
     }
     Ok(found)
 }
@@ -53,14 +59,12 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
 /// # Errors
 /// Says in a sentence what is wrong with the file.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
-        PemError::NoItemsFound => {
-            "there is no private key in it (PEM); one that is encrypted has to be decrypted first".into()
-        }
-        PemError::Base64Decode(_) => {
-            "its private key is not PEM, or encrypted; one that is encrypted has to be decrypted first".into()
-        }
-        error => unreadable(&error),
+    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|error| match error {
+        PemError::NoItemsFound => "there is no private key in it in PEM; `openssl pkey` makes it of one that is \
+             encrypted, and `openssl pkey -inform der` of DER"
+            .into(),
+        PemError::Base64Decode(_) => "its private key is not PEM, or encrypted; `openssl pkey` decrypts it".into(),
+        error => malformed(&error),
     })
 }
 
@@ -76,10 +80,22 @@ pub fn authorities(path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-fn unreadable(error: &PemError) -> String {
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
+    file.map_err(|error| format!("it cannot be read: {error}"))?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE) {
+        return Err("it is larger than 4 MiB, which no certificate is".into());
+    }
+    Ok(bytes)
+}
+
+/// Never quotes what is in the file.
+fn malformed(error: &PemError) -> String {
     match error {
-        PemError::Io(error) => format!("it cannot be read: {error}"),
-        error => format!("it is not PEM: {error}"),
+        PemError::MissingSectionEnd { .. } => "it is not PEM: a section of it has no end".into(),
+        PemError::Base64Decode(_) => "it is not PEM: a section of it is not base64".into(),
+        _ => "it is not PEM".into(),
     }
 }
 
@@ -143,8 +159,14 @@ impl Identity {
 /// Why a certificate and a key make no TLS.
 fn unusable(error: &Error) -> String {
     match error {
-        Error::InconsistentKeys(_) => "the key is not that of the certificate".into(),
-        error => format!("the certificate or the key cannot be used: {error}"),
+        Error::InconsistentKeys(_) => {
+            "the key is not that of the first certificate in the file, which has to be the server's or client's own"
+                .into()
+        }
+        error => format!(
+            "the certificate or the key cannot be used: {error}; keys are RSA of 2048 bits or more, ECDSA on P-256, P-384 or \
+             P-521, or Ed25519"
+        ),
     }
 }
 
@@ -352,6 +374,7 @@ mod tests {
         let (_folder, path) = in_folder("a.pem", "nothing");
         assert!(certificates(&path).unwrap_err().contains("no certificate in it"));
         assert!(private_key(&path).unwrap_err().contains("no private key in it"));
+        assert!(certificates(Path::new("/dev/zero")).unwrap_err().contains("larger than 4 MiB"));
         let gone = path.with_file_name("gone.pem");
         assert!(certificates(&gone).unwrap_err().contains("cannot be read"));
         assert!(private_key(&gone).unwrap_err().contains("cannot be read"));
@@ -363,7 +386,7 @@ mod tests {
     fn a_key_of_another_certificate_makes_no_tls() {
         let (one, other) = (identity(), identity());
         let mixed = Identity::new(one.chain, other.key);
-        assert_eq!(ServerTls::new(mixed, None).unwrap_err(), "the key is not that of the certificate");
+        assert!(ServerTls::new(mixed, None).unwrap_err().contains("the key is not that of the first certificate"));
     }
 
     #[test]

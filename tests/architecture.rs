@@ -37,6 +37,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "orphans",
             "ledger",
             "telemetry",
+            "tls",
         ],
     ),
 ];

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -18,6 +18,7 @@ use crate::model::key::Part;
 use crate::plan::policy::{OnStoreError, OnUnknown};
 use crate::plan::route::{Matched, Route};
 use crate::plan::template::Source;
+use crate::tls;
 
 /// Explain which route, key, scope, fingerprint and policy would apply to a request
 #[derive(Debug, clap::Args)]
@@ -34,6 +35,9 @@ pub(super) struct Arguments {
     /// A header, as `Name: value`; may be repeated
     #[arg(short = 'H', long = "header", value_name = "HEADER")]
     headers: Vec<String>,
+    /// The certificate that the client shows, PEM, for `{client_cert:fingerprint}`
+    #[arg(short = 'E', long = "cert", value_name = "FILE")]
+    certificate: Option<PathBuf>,
     /// The body: text, `@file`, or `@-` for standard input
     #[arg(short = 'd', long = "data", value_name = "BODY", default_value = "")]
     body: String,
@@ -49,6 +53,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let loaded = config::load(&arguments.config, &super::environment)?;
     let body = read_body(&arguments.body)?;
+    let certificate = arguments.certificate.as_deref().map(fingerprint).transpose()?;
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
     let head = Arc::new(RequestHead { method: arguments.method, target: arguments.target, headers });
     let mut out = std::io::stdout().lock();
@@ -68,7 +73,13 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Matched::Guarded(route, path) => {
             writeln!(out, "route        {} ({})", route.name, route.pattern.as_str())?;
             let view = extract::view(&head.headers, &body, loaded.plan.limits.request_body);
-            let source = Source { head: &head, host: &host, path: &path, client_certificate: None, body: &view };
+            let source = Source {
+                head: &head,
+                host: &host,
+                path: &path,
+                client_certificate: certificate.as_deref(),
+                body: &view,
+            };
             match explain(&route, &source, &head, &body, loaded.plan.limits.request_body) {
                 Ok(text) => write!(out, "{text}")?,
                 Err(problem) => writeln!(
@@ -82,6 +93,12 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// What names the certificate of a file.
+fn fingerprint(file: &Path) -> anyhow::Result<String> {
+    let shown = tls::certificates(file).map_err(|message| anyhow::anyhow!("{}: {message}", file.display()))?;
+    Ok(shown.first().map(tls::fingerprint).unwrap_or_default())
 }
 
 fn explain(

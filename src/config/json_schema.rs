@@ -86,7 +86,7 @@ fn kind(kind: &Kind) -> Value {
             or_reference(json!({ "anyOf": [{ "type": "integer", "minimum": 200, "maximum": 599 }, text] }))
         }
         Kind::Text(Form::Pattern) => or_reference(pattern("^/")),
-        Kind::Text(Form::Url) => or_reference(pattern("^https?://")),
+        Kind::Text(Form::Url) => or_reference(pattern("^[Hh][Tt][Tt][Pp][Ss]?://")),
         Kind::Text(Form::Redis) => or_reference(pattern("^rediss?://")),
         Kind::Text(_) => json!({ "type": "string" }),
         Kind::List { of, may_be_empty: true } => json!({ "type": "array", "items": self::kind(of) }),

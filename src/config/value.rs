@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use super::fields::{Fields, Given};
 use super::kind::{Form, Kind, Stage};
+use super::walk::PEM;
 use super::{redis_url, suggest, units};
 use crate::model::canonical::json::Pointer;
 use crate::plan::RedisUrl;
@@ -123,11 +124,12 @@ fn text(form: Form, text: &str) -> Result<Value, Refusal> {
     let as_text = |fits: bool| if fits { Ok(Value::Text(text.to_owned())) } else { Err(None) };
     match form {
         Form::Name => as_text((1..=255).contains(&text.len()) && !text.chars().any(char::is_control)),
+        Form::Path if text.contains(PEM) => Err(Some("this is what is in the file; write the path of the file".into())),
         Form::Path => as_text(!text.is_empty() && !text.contains('\0')),
         Form::Host => host(text),
         Form::Address { off: true } if text == "off" => Ok(Value::Off),
         Form::Address { .. } => text.parse().map(Value::Address).map_err(|_| None),
-        Form::Network => network(text).map(Value::Network).ok_or(None),
+        Form::Network => network(text).map(Value::Network),
         Form::Secret => as_text(visible()),
         Form::UriPrefix => {
             as_text(visible() && has_scheme(text) && !text.contains(['"', '<', '>', '\\', '`', '{', '}']))
@@ -154,9 +156,27 @@ fn text(form: Form, text: &str) -> Result<Value, Refusal> {
     }
 }
 
-/// A range of addresses; one address is a range as well.
-fn network(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+/// A range of addresses; one address is a range as well. IPv4 is IPv4, mapped
+/// into IPv6 too.
+fn network(text: &str) -> Result<IpNet, Refusal> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(address.to_canonical().into());
+    }
+    let range: IpNet = text.parse().map_err(|_| None)?;
+    let plain = range.trunc();
+    if plain != range {
+        return Err(Some(format!(
+            "the address goes on beyond its first {} bits; did you mean `{plain}`?",
+            range.prefix_len()
+        )));
+    }
+    match range.addr().to_canonical() {
+        IpAddr::V4(address) if range.addr().is_ipv6() => {
+            let prefix = range.prefix_len().checked_sub(96).ok_or(None)?;
+            IpNet::new(address.into(), prefix).map_err(|_| None)
+        }
+        _ => Ok(range),
+    }
 }
 
 /// Hosts are compared in lower case and without a port.
@@ -327,6 +347,8 @@ mod tests {
             (Form::SettableHeader, "X-Request-Id", "Content-Length"),
             (Form::Pointer, "/a~1b", "a"),
             (Form::Network, "10.0.0.0/8", "10.0.0.0/33"),
+            (Form::Network, "::ffff:10.0.0.0/104", "10.0.0.5/8"),
+            (Form::Path, "server.key", "-----BEGIN PRIVATE KEY-----\nMC4C"),
             (Form::Network, "::1", "localhost"),
             (Form::Secret, "s3cret", "two words"),
             (Form::KeyPrefix, "shop:prod-2", "shop prod"),

@@ -286,9 +286,16 @@ fn is_one_reference(written: &str) -> bool {
     name.is_some_and(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
 }
 
+/// What PEM begins with (RFC 7468, section 2).
+pub(super) const PEM: &str = "-----BEGIN";
+
 /// A text, not too long, and without the password of a URL, also of one whose
 /// slashes are not right.
 fn show(text: &str) -> String {
+    // A key, or a certificate: PEM instead of the path of a file.
+    if text.contains(PEM) {
+        return format!("{PEM}…");
+    }
     let public = match (text.find("//"), text.rfind('@')) {
         (Some(slashes), Some(at)) if slashes + 2 < at => {
             let (before, after) = (text.get(..slashes + 2), text.get(at..));

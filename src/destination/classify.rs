@@ -39,6 +39,9 @@ pub(super) fn http1(mut error: TrySendError<http::Request<OutboundBody>>, is_fir
     if is_refused {
         detail.push_str("; it wants a client certificate, or another one (`destination.tls.cert`, `.key`)");
     }
+    if is_first && error.is_parse() {
+        detail.push_str("; is it a TLS port (`https://`)?");
+    }
     match message {
         Some(request) => {
             let (head, body) = request.into_parts();

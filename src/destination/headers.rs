@@ -1,6 +1,6 @@
 //! Which fields go on to the other side.
 
-use http::header::{self, HeaderMap, HeaderName};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 /// Fields that concern one connection only (RFC 9110, section 7.6.1), whatever
 /// `Connection` says. `TE` goes with them: what it asks for is between the
@@ -60,9 +60,11 @@ pub fn settle_length(headers: &mut HeaderMap, length: Option<u64>) {
         return;
     }
     let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
-    let is_list = values.next().is_some_and(|value| value.as_bytes().contains(&b',')) || values.next().is_some();
+    let is_plain = |value: &HeaderValue| value == "0" || value.as_bytes().first().is_some_and(|digit| *digit != b'0');
+    let is_one = |value: &HeaderValue| is_plain(value) && value.as_bytes().iter().all(u8::is_ascii_digit);
+    let is_settled = values.next().is_none_or(is_one) && values.next().is_none();
     match length {
-        Some(length) if is_list => _ = headers.insert(header::CONTENT_LENGTH, length.into()),
+        Some(length) if !is_settled => _ = headers.insert(header::CONTENT_LENGTH, length.into()),
         Some(_) | None => {}
     }
 }
@@ -143,7 +145,8 @@ mod tests {
         let mut both = headers(&[("content-length", "3"), ("transfer-encoding", "chunked")]);
         settle_length(&mut both, None);
         assert!(!both.contains_key("content-length"));
-        for fields in [&[("content-length", "5, 5")][..], &[("content-length", "5"), ("content-length", "5")]] {
+        let twice = [("content-length", "5"), ("content-length", "5")];
+        for fields in [&[("content-length", "5, 5")][..], &twice, &[("content-length", "05")]] {
             let mut listed = headers(fields);
             settle_length(&mut listed, Some(5));
             assert_eq!(listed.get_all("content-length").iter().collect::<Vec<_>>(), ["5"]);

@@ -130,8 +130,9 @@ pub(super) fn target(received: &Uri, destination: &DestinationPlan) -> Option<Ur
     let target = received.path_and_query().map_or("/", PathAndQuery::as_str);
     // `*` is the whole server (RFC 9112, section 3.2.4), under no path.
     if destination.path_prefix.is_empty() || target == "*" {
-        let path_and_query = received.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
-        return Some(Uri::from(path_and_query));
+        // A target may have none, and then it is `/` in writing as well.
+        let written = received.path_and_query().filter(|target| target.as_str() != "/").cloned();
+        return Some(Uri::from(written.unwrap_or(PathAndQuery::from_static("/"))));
     }
     format!("{}{target}", destination.path_prefix).parse::<PathAndQuery>().ok().map(Uri::from)
 }

@@ -86,8 +86,7 @@ impl Ingress {
             }
             Matched::Ambiguous(route) => {
                 noted.route = Some(Arc::clone(&route.name));
-                let detail =
-                    "This spelling of the path could be taken for a guarded one. Send the path in its plain form.";
+                let detail = "This spelling of the path or the method could be taken for a guarded one. Send it in its plain form.";
                 Err(refuse(request, Problem::new(Code::PathAmbiguous, detail)))
             }
         }

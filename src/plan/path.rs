@@ -36,11 +36,29 @@ pub fn without_parameters(path: &str) -> NormalPath {
 /// `;params` and what follows a NUL cut, case folded, trailing slash cut. Where
 /// there are `..` segments, what they take away depends on whether the server
 /// resolves them before or after it decodes and merges slashes, so each order
-/// is one form.
+/// is one form, and so is the path of a server that resolves none. A path that
+/// begins with two slashes is to some a host and a path.
 pub fn lenient(path: &str) -> Vec<NormalPath> {
+    let mut forms = readings(path);
+    forms.extend(behind_host(path).iter().flat_map(|path| readings(path)));
+    forms
+}
+
+/// What is the path where what follows two slashes is a host (RFC 3986, section
+/// 4.2; the URL Standard takes a backslash for a slash, and more than two for
+/// two).
+fn behind_host(path: &str) -> Option<String> {
+    let path = path.replace('\\', "/");
+    let (_, path) = path.strip_prefix("//")?.trim_start_matches('/').split_once('/')?;
+    Some(format!("/{path}"))
+}
+
+fn readings(path: &str) -> Vec<NormalPath> {
     let plainest = laxly(&decode(&decode(path, Decode::All), Decode::All));
+    let has_dots = |path: &str| path.split('/').any(|segment| segment == ".");
     if !plainest.contains("..") {
-        return vec![folded(&without_dots(&plainest, Empty::Counts))];
+        let resolved = folded(&without_dots(&plainest, Empty::Counts));
+        return if has_dots(&plainest) { vec![folded(&plainest), resolved] } else { vec![resolved] };
     }
     let mut forms = BTreeSet::from([laxly(path)]);
     for round in 0..3 {
@@ -50,7 +68,7 @@ pub fn lenient(path: &str) -> Vec<NormalPath> {
             forms = forms.iter().map(|form| laxly(&decode(form, Decode::All))).collect();
         }
     }
-    forms.iter().map(|form| folded(&without_dots(form, Empty::Counts))).collect()
+    forms.iter().flat_map(|form| [folded(&without_dots(form, Empty::Counts)), folded(form)]).collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -211,11 +229,31 @@ mod tests {
             "/v1\\\\..\\payments",
             "/v1/payments/%2f..",
             "/v1/payments/%5c..",
+            // A host and a path.
+            "//x/v1/payments",
+            "//a.b:1/v1/payments",
+            "///x/v1/payments",
+            "/\\x/v1/payments",
+            "/\\/x/v1/payments",
+            "//x/./v1/payments",
+            "//x\\v1/payments",
         ] {
             assert!(lenient(path).iter().any(|form| text(form) == "/v1/payments"), "{path}: {:?}", lenient(path));
         }
         assert_eq!(text(&without_parameters("/v1;x/payments;a=1/")), "/v1/payments");
         assert_eq!(text(&without_parameters("/v1/payments%3Ba=1")), "/v1/payments%3Ba=1");
+    }
+
+    #[test]
+    fn dots_may_be_left_where_they_are() {
+        for (path, left) in [
+            ("/hooks/%2e%2e/free", "/hooks/../free"),
+            ("/hooks/a/../../free", "/hooks/a/../../free"),
+            ("/hooks%2f..%2ffree", "/hooks/../free"),
+            ("/orders/./refund", "/orders/./refund"),
+        ] {
+            assert!(lenient(path).iter().any(|form| text(form) == left), "{path}: {:?}", lenient(path));
+        }
     }
 
     #[test]

@@ -283,7 +283,7 @@ pub enum Matched {
     Unguarded(Option<Arc<Route>>),
     /// This route guards it.
     Guarded(Arc<Route>, Vec<(String, String)>),
-    /// A lenient server could take this path for a guarded one.
+    /// A lenient server could take this path, or this method, for a guarded one.
     Ambiguous(Arc<Route>),
 }
 
@@ -314,13 +314,23 @@ impl Router {
     }
 
     /// Finds the route for a request. No spelling of a guarded path slips past
-    /// its guard: what matches a more specific route only in its lenient form
+    /// its guard, and no spelling of its method: what matches a more specific route only in its lenient form
     /// is guarded when the difference is a trailing slash or `;params`, and
     /// otherwise ambiguous.
     pub fn find(&self, method: &Method, host: &str, path: &str) -> Matched {
-        if !self.methods.contains(method) {
-            return Matched::Unguarded(self.neighbour(host, path));
+        if self.methods.contains(method) {
+            return self.find_by_path(method, host, path);
         }
+        // Methods are case-sensitive (RFC 9110, section 9.1), but not to every
+        // server.
+        let meant = self.methods.iter().find(|guarded| guarded.as_str().eq_ignore_ascii_case(method.as_str()));
+        match meant.map(|meant| self.find_by_path(meant, host, path)) {
+            Some(Matched::Guarded(route, _) | Matched::Ambiguous(route)) => Matched::Ambiguous(route),
+            Some(Matched::Unguarded(_)) | None => Matched::Unguarded(self.neighbour(host, path)),
+        }
+    }
+
+    fn find_by_path(&self, method: &Method, host: &str, path: &str) -> Matched {
         let strict = self.first(Some(method), host, &path::strict(path), Case::Exact);
         let forms = path::lenient(path);
         let lenient = forms.iter().filter_map(|form| self.first(Some(method), host, form, Case::Folded));

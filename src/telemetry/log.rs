@@ -20,6 +20,9 @@ pub enum Format {
 /// How many lines wait at most for whoever reads the log.
 const WAITING_LINES: usize = 16_384;
 
+/// Libraries that warn of what anybody may send, line by line.
+const QUIET: &str = "h2=error";
+
 /// Installs the log. `filter` is a level (`info`) or directives
 /// (`info,onceward::access=off`).
 ///
@@ -30,7 +33,7 @@ const WAITING_LINES: usize = 16_384;
 /// # Errors
 /// The filter cannot be read.
 pub fn install(format: Format, filter: &str) -> anyhow::Result<WorkerGuard> {
-    let filter = EnvFilter::try_new(filter)?;
+    let filter = format!("{QUIET},{filter}").parse::<EnvFilter>()?;
     let lossy = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING_LINES);
     let (writer, guard) = lossy.thread_name("log").finish(stderr());
     // Its own complaints would go where the lines cannot.

@@ -161,6 +161,22 @@ async fn nobody_takes_over_from_another_program() {
 }
 
 #[tokio::test]
+async fn only_one_successor_waits() {
+    // Only one of two could follow, and the clients in the queue of the other
+    // would wait in vain.
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    let mut second = Proxy::successor(&proxy, &["--takeover", "30s"]);
+    second.spawn();
+    second.logs("listens beside").await;
+    let mut third = Proxy::successor(&proxy, &["--takeover", "30s"]);
+    third.spawn();
+    assert_eq!(third.ends().await.code(), Some(1), "{}", third.log());
+    assert!(third.log().contains("two processes listen on"), "{}", third.log());
+    assert!(second.runs());
+}
+
+#[tokio::test]
 async fn a_successor_that_waits_can_be_stopped() {
     let destination = Destination::start().await;
     let first = Proxy::before(&destination).await;

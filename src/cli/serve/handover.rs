@@ -12,6 +12,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use anyhow::bail;
 use socket2::{SockFilter, SockRef, Socket};
 use tokio::net::TcpListener;
 
@@ -76,6 +77,27 @@ impl Handover {
         if is_followed {
             tokio::time::sleep(HANDSHAKE).await;
         }
+    }
+}
+
+/// Refuses to be the third on an address: of two that wait only one can follow,
+/// and whoever connects to the other one waits in vain.
+///
+/// # Errors
+/// One serves there, and one waits to take over, or serves as well.
+pub(super) async fn refuse_third(mut addresses: impl Iterator<Item = SocketAddr>) -> anyhow::Result<()> {
+    let shared = match shared_addresses().await {
+        Ok(shared) => shared,
+        Err(error) => {
+            tracing::debug!(%error, "nobody can say how many listen already");
+            return Ok(());
+        }
+    };
+    match addresses.find(|address| shared.contains(address)) {
+        Some(address) => bail!(
+            "two processes listen on {address} already, one that serves and one to take over; stop one of them first"
+        ),
+        None => Ok(()),
     }
 }
 

@@ -160,6 +160,9 @@ impl Server {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let boot = entropy::boot_id()?;
         let mut sockets = Sockets::new(&plan, inherited, takeover.is_some())?;
+        if takeover.is_some() {
+            handover::refuse_third(plan.addresses()).await?;
+        }
         let early = takeover.map(|_| sockets.for_clients(&plan)).transpose()?;
         if early.is_some() {
             tracing::info!("listens beside the process that serves now, if there is one");

@@ -63,6 +63,9 @@ pub(super) struct Sockets {
     inherited: Inherited,
     /// Whether another process may listen on them already.
     is_takeover: bool,
+    /// The ports of addresses of IPv4. One of IPv6 with the same port is for IPv6
+    /// alone; otherwise `[::]` is for both.
+    taken_in_ipv4: Vec<u16>,
 }
 
 impl Sockets {
@@ -77,7 +80,9 @@ impl Sockets {
                 None => bail!(no_such_address(plan, *address)),
             }
         }
-        Ok(Self { inherited, is_takeover })
+        let addresses = plan.addresses().chain(plan.admin.iter().map(|admin| admin.address));
+        let taken_in_ipv4 = addresses.filter(SocketAddr::is_ipv4).map(|address| address.port()).collect();
+        Ok(Self { inherited, is_takeover, taken_in_ipv4 })
     }
 
     /// Every socket for clients.
@@ -90,7 +95,7 @@ impl Sockets {
         let inherited = self.inherited.0.iter().position(|(inherited, _)| *inherited == address);
         let listener = match inherited {
             Some(index) => adopt(self.inherited.0.swap_remove(index).1),
-            None => bind(address, self.is_takeover),
+            None => bind(address, self.is_takeover, self.taken_in_ipv4.contains(&address.port())),
         };
         let listener = listener.with_context(|| match self.is_takeover {
             false => format!("cannot listen on {address}"),
@@ -117,9 +122,12 @@ fn adopt(socket: std::net::TcpListener) -> io::Result<TcpListener> {
     TcpListener::from_std(socket)
 }
 
-fn bind(address: SocketAddr, is_takeover: bool) -> io::Result<TcpListener> {
+fn bind(address: SocketAddr, is_takeover: bool, is_ipv6_alone: bool) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
+    if address.is_ipv6() && is_ipv6_alone {
+        SockRef::from(&socket).set_only_v6(true)?;
+    }
     if is_takeover {
         socket.set_reuseport(true)?;
     }

@@ -103,10 +103,17 @@ fn listen(file: &Fields, base: &Path, report: &mut Report) -> Option<Vec<(Listen
 }
 
 fn refuse_taken(address: SocketAddr, at: &At, listeners: &[(ListenPlan, At)], report: &mut Report) {
-    let is_taken = |(other, _): &&(ListenPlan, At)| other.address == address && address.port() != 0;
+    let is_taken = |(other, _): &&(ListenPlan, At)| overlap(other.address, address);
     if let Some((_, first)) = listeners.iter().find(is_taken) {
         report.error(at, format!("this address is listened on already, {}", first.origin.in_words()));
     }
+}
+
+/// Whether nobody can listen on both. An unspecified address is all of its
+/// family. Port 0 is a different one each time.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let is_wide = a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() == b.port() && a.port() != 0 && (a.ip() == b.ip() || (is_wide && a.is_ipv4() == b.is_ipv4()))
 }
 
 fn networks(fields: &Fields, name: &str) -> Networks {

@@ -346,6 +346,13 @@ static LIMITS: Object = Object {
 
 /// Where what others have a field for is written here.
 pub(super) fn elsewhere(object: &Object, field: &str) -> Option<&'static str> {
+    if object.name == LISTEN_TLS.name || object.name == DESTINATION_TLS.name {
+        return match field {
+            "certificate" | "cert_file" | "certificate_file" | "chain" => Some("the certificate is `cert`"),
+            "private_key" | "key_file" => Some("the private key is `key`"),
+            _ => None,
+        };
+    }
     if object.name != REDIS.name {
         return None;
     }

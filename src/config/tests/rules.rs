@@ -103,6 +103,7 @@ fn the_listeners_do_not_collide() {
         &[
             ("listen: [{ address: 127.0.0.1:1 }, { address: 127.0.0.1:1 }]", "3:47", "listened on already, on line 3"),
             ("listen: { address: 127.0.0.1:8081 }", "1:1: error: admin.address", "listened on already"),
+            ("listen: { address: 0.0.0.0:8081 }", "1:1: error: admin.address", "listened on already"),
             ("listen: []", "3:9: error: listen: ", "the list is empty"),
             ("listen: { address: localhost:80 }", "3:20", "is not an IP address and a port"),
             ("listen: { address: 127.0.0.1:9000 }", "2:21: error: destination.url", "every request would come back"),
@@ -253,6 +254,11 @@ fn a_policy_is_held_to_its_words() {
                 "HTTP/2 has header names in small letters alone",
             ),
             ("destination: { url: http://b, tls: {} }", "3:62", "the url is `http`, which has no TLS"),
+            (
+                "destination: { url: https://b, tls: { ca: \"-----BEGIN CERTIFICATE-----\\nMIIB\" } }",
+                "3:69: error: routes[0].destination.tls.ca: `-----BEGIN…`",
+                "write the path of the file",
+            ),
             ("destination: { url: https://b, tls: { ca: gone.pem } }", "3:69", "`gone.pem`: it cannot be read"),
             ("destination: { url: https://b, tls: { cert: gone.pem } }", "3:71", "`key` is missing"),
             ("scope: \"{client_cert:fingerprint}\"", "3:34", "no listener has `tls.client_ca`"),

@@ -5,7 +5,7 @@ use std::io;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
 
 const CLIENT_CERTIFICATE: &str =
-    "does it want a client certificate? `destination.tls.cert` and `.key` name the one to show";
+    "does it want a client certificate, or another one? `destination.tls.cert` and `.key` name the one to show";
 const PLAIN_PORT: &str = "is it a plain port (`http://`)?";
 
 /// Why a handshake failed.
@@ -34,9 +34,9 @@ pub(super) fn tls(error: &io::Error) -> String {
 fn certificate(refused: &CertificateError) -> Option<&'static str> {
     match refused {
         // A bad signature is that of an authority with the same name.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            Some("`destination.tls.ca` has to name a file with the authority it is from")
-        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => Some(
+            "`destination.tls.ca` has to name a file with the authority it is from, and the destination has to send the certificates in between",
+        ),
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             Some("the host in `destination.url` has to be one that its certificate is for")
         }

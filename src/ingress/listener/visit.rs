@@ -29,6 +29,8 @@ const MAX_HEADERS: usize = 256;
 /// The most streams that a client may have open on a connection; those over it
 /// are refused as unprocessed (RFC 9113, section 5.1.2).
 const MAX_STREAMS: u32 = 128;
+/// How many streams may be refused on a connection, or be broken by its client.
+const MAX_REFUSED: usize = 1_024;
 /// How much a client may send ahead on a stream, and on all of them together,
 /// in bytes.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -180,9 +182,10 @@ impl Visit {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
             // A client may give up all it can have open, not more before anybody
-            // has looked (CVE-2023-44487), nor make us give up more (CVE-2025-8671).
+            // has looked (CVE-2023-44487), nor make us give up many more
+            // (CVE-2025-8671): those that it opens before it has heard of the limit.
             .max_pending_accept_reset_streams(MAX_STREAMS as usize)
-            .max_local_error_reset_streams(MAX_STREAMS as usize)
+            .max_local_error_reset_streams(MAX_REFUSED)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIMEOUT)
             .serve_connection(TokioIo::new(stream), service);
