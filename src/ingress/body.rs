@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -24,6 +26,66 @@ use crate::engine::relay::Follower;
 const DRAIN_BYTES: u64 = 64 << 20;
 /// How long that may take.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
+
+/// The body of a request as it arrives.
+#[derive(Debug)]
+pub struct RequestBody {
+    incoming: Incoming,
+    /// Of the connection, where another request may follow in the same bytes.
+    trail: Option<Trail>,
+}
+
+/// Whether a request of a connection had a trailer section.
+///
+/// hyper looks for the end of that section, takes its fields up to the first
+/// empty line, and drops the rest without a word. To whoever counts LF alone as
+/// the end of a line (RFC 9112, section 2.2) the rest was the next request. So
+/// nothing that follows on such a connection is answered.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Trail(Arc<AtomicBool>);
+
+impl Trail {
+    /// Whether one had.
+    pub(super) fn is_there(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl RequestBody {
+    /// A body between others.
+    pub(super) fn of_http1(incoming: Incoming, trail: Trail) -> Self {
+        Self { incoming, trail: Some(trail) }
+    }
+
+    /// A body on a stream of its own.
+    pub(super) fn of_http2(incoming: Incoming) -> Self {
+        Self { incoming, trail: None }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.incoming).poll_frame(cx));
+        if let (Some(Ok(frame)), Some(trail)) = (&frame, &this.trail)
+            && frame.is_trailers()
+        {
+            trail.0.store(true, Ordering::Release);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
 
 /// The body of an answer to a client.
 pub struct ClientBody {
@@ -223,7 +285,7 @@ pub fn awaits_continue(headers: &HeaderMap) -> bool {
 /// A problem for the client: too large, too slow, no memory, broken off. What
 /// is left of the body is read and dropped in the background, so that the
 /// client gets to read it.
-pub async fn read_whole(mut body: Incoming, bounds: Bounds, memory: &Gauge) -> Result<(Bytes, Ticket), Problem> {
+pub async fn read_whole(mut body: RequestBody, bounds: Bounds, memory: &Gauge) -> Result<(Bytes, Ticket), Problem> {
     let declared = body.size_hint().exact().unwrap_or(0);
     if declared > bounds.limit {
         drain(body, bounds.awaits_continue);
@@ -295,7 +357,7 @@ impl Gathered {
 }
 
 /// Lets a request go whose body was not read.
-pub fn drain_request(request: Request<Incoming>) {
+pub fn drain_request(request: Request<RequestBody>) {
     let waits = awaits_continue(request.headers());
     drain(request.into_body(), waits);
 }
@@ -306,7 +368,7 @@ pub fn drain_request(request: Request<Incoming>) {
 ///
 /// A client that waits for `100 Continue` has not sent its body, and asking for
 /// it now would be a lie.
-pub(super) fn drain(mut body: Incoming, awaits_continue: bool) {
+pub(super) fn drain(mut body: RequestBody, awaits_continue: bool) {
     if body.is_end_stream() || awaits_continue {
         return;
     }

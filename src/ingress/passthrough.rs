@@ -6,12 +6,11 @@ use http::header::{CONNECTION, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, request};
 use http_body::Body;
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::body::{ClientBody, Watched, awaits_continue, drain, drain_request};
+use super::body::{ClientBody, RequestBody, Watched, awaits_continue, drain, drain_request};
 use super::problem::{self, Code, Problem, overloaded};
 use super::respond::{self, keep_reason};
 use super::upload::{Uploading, upload};
@@ -30,7 +29,7 @@ impl Ingress {
     /// A problem, when the destination fails.
     pub(super) async fn pass(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         peer: &Peer,
         plan: &Plan,
         destination: &Arc<DestinationPlan>,

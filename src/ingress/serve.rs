@@ -6,11 +6,10 @@ use std::time::Duration;
 use http::header::{CONNECTION, TRAILER};
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response, Uri, Version, request};
 use http_body::Body;
-use hyper::body::Incoming;
 
 use super::access::AccessLine;
 use super::authority::{effective_host, refuse_target};
-use super::body::{Bounds, ClientBody, awaits_continue, drain_request, read_whole};
+use super::body::{Bounds, ClientBody, RequestBody, awaits_continue, drain_request, read_whole};
 use super::extract::{self, Extracted, refuse_nominated_framing};
 use super::passthrough::{bypassed, told};
 use super::problem::{Code, Problem, key_missing, shutting_down, unknown};
@@ -29,7 +28,7 @@ const LAST_OF_AN_UPLOAD: Duration = Duration::from_secs(1);
 
 impl Ingress {
     /// Answers one request.
-    pub(super) async fn serve(&self, request: Request<Incoming>, peer: &Peer) -> Response<ClientBody> {
+    pub(super) async fn serve(&self, request: Request<RequestBody>, peer: &Peer) -> Response<ClientBody> {
         let plan = self.plan.load_full();
         let version = request.version();
         let mut noted = AccessLine::begin(Arc::clone(&self.engine.metrics), request.method().clone());
@@ -55,7 +54,7 @@ impl Ingress {
     /// Finds the route: guarded, passed through, or refused.
     async fn route(
         &self,
-        mut request: Request<Incoming>,
+        mut request: Request<RequestBody>,
         peer: &Peer,
         plan: &Arc<Plan>,
         noted: &mut AccessLine,
@@ -98,7 +97,7 @@ impl Ingress {
     #[allow(clippy::too_many_arguments, reason = "the parts of one request, told in one place")]
     async fn guard(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         peer: &Peer,
         plan: &Arc<Plan>,
         route: Arc<Route>,
@@ -231,7 +230,7 @@ fn refuse_codings(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// Refuses a request whose body was not read.
-fn refuse(request: Request<Incoming>, problem: Problem) -> Problem {
+fn refuse(request: Request<RequestBody>, problem: Problem) -> Problem {
     drain_request(request);
     problem
 }

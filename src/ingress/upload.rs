@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::{Instant, sleep_until};
 
-use super::body::{IdleTooLong, Watched, drain};
+use super::body::{IdleTooLong, RequestBody, Watched, drain};
 use super::problem::{Code, Problem};
 use crate::destination::body::BodyError;
 use crate::destination::headers::keep_trailers;
@@ -31,7 +30,7 @@ struct Shared(Mutex<State>);
 
 struct State {
     /// None once it was given up.
-    body: Option<Watched<Incoming>>,
+    body: Option<Watched<RequestBody>>,
     /// Whether all of it has been passed on.
     is_whole: bool,
     /// Whether the client waits for `100 Continue`. Reading its body sends it.
@@ -56,7 +55,7 @@ enum Pace {
 struct Over;
 
 /// Makes an upload of a request's body.
-pub(super) fn upload(body: Incoming, idle: Duration, awaits_continue: bool) -> (Upload, Uploading) {
+pub(super) fn upload(body: RequestBody, idle: Duration, awaits_continue: bool) -> (Upload, Uploading) {
     let state = State {
         body: Some(Watched::new(body, idle)),
         is_whole: false,

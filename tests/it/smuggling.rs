@@ -234,11 +234,9 @@ async fn what_can_be_read_in_one_way_only_is_passed_on_in_that_way() {
         // `chunked` however it is spelled.
         ("Transfer-Encoding: Chunked\r\n", "5\r\nhello\r\n0\r\n\r\n", "hello"),
         ("Transfer-Encoding: \tchunked \r\n", "5\r\nhello\r\n0\r\n\r\n", "hello"),
-        // What a chunk says of itself, and what follows the last, frames nothing.
+        // What a chunk says of itself frames nothing.
         ("Transfer-Encoding: chunked\r\n", "5;ext=\"1\"\r\nhello\r\n0;x\r\n\r\n", "hello"),
         ("Transfer-Encoding: chunked\r\n", "0005\r\nhello\r\n000\r\n\r\n", "hello"),
-        ("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\nContent-Length: 50\r\n\r\n", "hello"),
-        ("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\nTransfer-Encoding: x\r\nHost: x\r\n\r\n", "hello"),
         // A field of another name.
         ("Transfer_Encoding: chunked\r\nContent-Length: 5\r\n", "hello", "hello"),
         ("X-Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "hello", "hello"),
@@ -271,13 +269,38 @@ async fn what_can_be_read_in_one_way_only_is_passed_on_in_that_way() {
 }
 
 #[tokio::test]
+async fn behind_trailers_nothing_follows() {
+    // Where they end is not clear to everybody: with LF alone as the end of a
+    // line, these may have ended before the next request.
+    let destination = Destination::start().await;
+    let proxy = Proxy::before(&destination).await;
+    let ends = [
+        "0\r\n\n",
+        "0\r\nX: a\n\n",
+        "0\r\nX: a\r\n\n",
+        "0\r\nContent-Length: 50\r\n\r\n",
+        "0\r\nTransfer-Encoding: x\r\nHost: x\r\n\r\n",
+    ];
+    for (n, (path, end)) in PATHS.iter().flat_map(|path| ends.map(|end| (path, end))).enumerate() {
+        let before = destination.executions();
+        let request = post_with(path, "Transfer-Encoding: chunked\r\n").replace(": k\r\n", &format!(": k-{n}\r\n"));
+        let mut client = proxy.client().await;
+        client.send_what_goes(format!("{request}5\r\nhello\r\n{end}{HIDDEN}{HIDDEN}").as_bytes()).await;
+        let status = client.answer().await.status;
+        assert!(matches!(status, 201 | 400), "{path} {end:?}: {status}");
+        client.is_closed().await;
+        assert_eq!(destination.executions() - before, usize::from(status == 201), "{path} {end:?}");
+    }
+    assert!(!destination.targets().contains(&"/hidden".to_owned()));
+}
+
+#[tokio::test]
 async fn a_method_is_what_it_is_spelled() {
     // Methods are case-sensitive (RFC 9110, section 9.1), but not to everybody.
     let destination = Destination::start().await;
     let proxy = Proxy::before(&destination).await;
-    let answer = proxy.send(&pay("k").by("post")).await;
+    proxy.send(&pay("k").by("post")).await.is_problem(400, "path-ambiguous");
+    assert_eq!(destination.executions(), 0);
+    let answer = proxy.send(&post("/passes").by("post")).await;
     assert!(matches!(answer.status, 201 | 400), "{answer:#?}");
-    if answer.status == 201 {
-        assert!(String::from_utf8_lossy(&destination.last().head).starts_with("post /pay "));
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::header::COOKIE;
+use http::header::{CONNECTION, COOKIE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -21,7 +21,9 @@ use super::socket::Watch;
 use super::streams::{Paced, Streams};
 use super::{GOODBYE, HEAD_TIMEOUT, Ingress, Peer};
 use crate::engine::capacity::Ticket;
-use crate::ingress::body::{ClientBody, drain_request};
+use crate::ingress::body::{ClientBody, RequestBody, Trail, drain_request};
+use crate::ingress::problem::{Code, Problem};
+use crate::ingress::respond;
 use crate::plan::Plan;
 
 /// The most header fields of a request.
@@ -132,9 +134,10 @@ impl Visit {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        let trail = Trail::default();
         let service = service_fn(|request| {
-            let unanswered = self.unanswered();
-            async { Ok::<_, Infallible>(self.answer(request, unanswered).await) }
+            let (trail, unanswered) = (trail.clone(), self.unanswered());
+            async { Ok::<_, Infallible>(self.answer_in_turn(request, trail, unanswered).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -219,11 +222,34 @@ impl Visit {
         self.ingress.engine.capacity.requests.take(1)
     }
 
-    async fn answer(&self, request: Request<Incoming>, unanswered: Ticket) -> Response<ClientBody> {
+    async fn answer(&self, request: Request<RequestBody>, unanswered: Ticket) -> Response<ClientBody> {
         self.ingress.serve(request, &self.peer).await.map(|body| body.holding(unanswered))
     }
 
-    async fn answer_stream(&self, mut request: Request<Incoming>, unanswered: Ticket) -> Response<Paced> {
+    /// Answers one of several requests in a row, as long as it is clear where
+    /// each ends.
+    async fn answer_in_turn(
+        &self,
+        request: Request<Incoming>,
+        trail: Trail,
+        unanswered: Ticket,
+    ) -> Response<ClientBody> {
+        let mut response = if trail.is_there() {
+            let problem =
+                Problem::malformed(Code::BodyInvalid, "The request before it had trailers; nothing may follow.");
+            respond::problem(&problem, &self.plan, false)
+        } else {
+            let request = request.map(|body| RequestBody::of_http1(body, trail.clone()));
+            self.answer(request, unanswered).await
+        };
+        if trail.is_there() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    async fn answer_stream(&self, request: Request<Incoming>, unanswered: Ticket) -> Response<Paced> {
+        let mut request = request.map(RequestBody::of_http2);
         join_cookies(request.headers_mut());
         let response = if request.headers().len() > MAX_HEADERS {
             drain_request(request);
