@@ -1,6 +1,6 @@
 //! The head that goes to the destination.
 
-use http::header::{EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, TE, VIA};
+use http::header::{CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, VIA};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderValue, Request, Version, request};
 
@@ -33,6 +33,10 @@ pub(super) fn settle_host<B>(request: &mut Request<B>) {
 pub(super) fn headers(received: &HeaderMap, version: Version, peer: &Peer, destination: &DestinationPlan) -> HeaderMap {
     let mut headers = received.clone();
     keep_end_to_end(&mut headers);
+    // To a CGI these are how long the message is.
+    for name in [&CONTENT_LENGTH, &TRANSFER_ENCODING] {
+        keep_plain_spelling(&mut headers, name);
+    }
     if reads_trailers(received) && destination.versions != HttpVersions::Http1 {
         // For servers that answer nobody else, as those of gRPC. HTTP/1.1 would
         // have to name it in Connection (RFC 9110, section 10.1.4).

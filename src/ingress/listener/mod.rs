@@ -119,7 +119,7 @@ impl Ingress {
         };
         let (stream, peer) = match greeted.unwrap_or(Err(GreetingError::TooSlow)) {
             Ok(greeted) => greeted,
-            Err(error) => return tracing::debug!(%error, %address, "a connection came to nothing"),
+            Err(error) => return tracing::info!(%error, %address, "a connection came to nothing"),
         };
         let visit = Visit { ingress: self, peer, plan, watch, tasks };
         match stream {
