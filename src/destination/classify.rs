@@ -38,6 +38,11 @@ pub(super) fn http1(mut error: TrySendError<http::Request<OutboundBody>>, is_fir
     let mut detail = describe(&error);
     if is_refused {
         detail.push_str("; it wants a client certificate, or another one (`destination.tls.cert`, `.key`)");
+    } else if is_first && message.is_some() {
+        // What it said of that, if anything, was heard before this was asked.
+        detail.push_str(
+            "; it ended the connection at once; over TLS, does it want a client certificate (`destination.tls.cert`)?",
+        );
     }
     if is_first && error.is_parse() {
         detail.push_str("; is it a TLS port (`https://`)?");

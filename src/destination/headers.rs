@@ -1,5 +1,6 @@
 //! Which fields go on to the other side.
 
+use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 /// Fields that concern one connection only (RFC 9110, section 7.6.1), whatever
@@ -67,6 +68,16 @@ pub fn settle_length(headers: &mut HeaderMap, length: Option<u64>) {
         Some(length) if !is_settled => _ = headers.insert(header::CONTENT_LENGTH, length.into()),
         Some(_) | None => {}
     }
+}
+
+/// The same for an answer. One without content (204) has no length either (RFC
+/// 9110, section 8.6): told one, clients of HTTP/2 take it for broken, and those
+/// of HTTP/1.1 wait for what does not come.
+pub fn settle_answer(headers: &mut HeaderMap, status: StatusCode, length: Option<u64>) {
+    if status == StatusCode::NO_CONTENT {
+        headers.remove(header::CONTENT_LENGTH);
+    }
+    settle_length(headers, length);
 }
 
 /// Removes a field in every spelling that some servers take for it: `X_Id` and
@@ -145,6 +156,9 @@ mod tests {
         let mut both = headers(&[("content-length", "3"), ("transfer-encoding", "chunked")]);
         settle_length(&mut both, None);
         assert!(!both.contains_key("content-length"));
+        let mut none = headers(&[("content-length", "2")]);
+        settle_answer(&mut none, StatusCode::NO_CONTENT, Some(0));
+        assert!(!none.contains_key("content-length"));
         let twice = [("content-length", "5"), ("content-length", "5")];
         for fields in [&[("content-length", "5, 5")][..], &twice, &[("content-length", "05")]] {
             let mut listed = headers(fields);

@@ -85,7 +85,7 @@ impl Granted for Lent {
             let response = sent.map_err(|error| classify::http1(error, is_first))?;
             let (mut head, body) = response.into_parts();
             classify::framing(&head.headers)?;
-            headers::settle_length(&mut head.headers, body.size_hint().exact());
+            headers::settle_answer(&mut head.headers, head.status, body.size_hint().exact());
             let limit = idle_limit(keep_alive, head.headers.get(header::HeaderName::from_static("keep-alive")));
             let body = InboundBody::new(body, move || {
                 if let Some(limit) = limit {

@@ -100,6 +100,14 @@ async fn a_body_that_is_reset_is_broken_and_not_ended() {
 }
 
 #[tokio::test]
+async fn content_where_there_can_be_none_is_no_answer() {
+    let destination = that_first(Play::head(204, &[]).data("xx").end()).await;
+    let proxy = before(&destination).await;
+    proxy.send(&pay("k")).await.is_problem(502, "outcome-unknown");
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
 async fn many_at_once_each_go_once_and_within_the_bounds() {
     let destination = H2Destination::with_streams(10, Play::made).await;
     let proxy = before(&destination).await;

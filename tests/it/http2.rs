@@ -70,6 +70,23 @@ async fn the_first_bytes_may_come_one_by_one() {
 }
 
 #[tokio::test]
+async fn an_answer_without_content_has_no_length() {
+    // RFC 9110, section 8.6. A client of HTTP/2 takes it for broken otherwise, and
+    // never hears that its action happened.
+    let answer = Script::bytes("HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n");
+    let destination = Destination::that(move |_| answer.clone()).await;
+    let proxy = Proxy::before(&destination).await;
+    let mut client = connect(&proxy).await;
+    for target in ["/pay", "/passes"] {
+        let first = client.ask(&pay("k").to(target)).await;
+        assert_eq!((first.status, first.header("content-length")), (204, None), "{first:#?}");
+    }
+    let again = client.ask(&pay("k")).await;
+    assert_eq!((again.status, again.header("idempotent-replayed")), (204, Some("true")), "{again:#?}");
+    assert_eq!(destination.executions(), 2);
+}
+
+#[tokio::test]
 async fn fifty_at_once_on_one_connection_are_one_execution() {
     let gate = Gate::shut();
     let destination = Destination::that_first(reply(201).body("made").after(&gate)).await;

@@ -98,7 +98,7 @@ async fn a_new_certificate_counts_for_new_connections() {
     // So is one of another key.
     proxy.file("server.pem", &new.server(&["localhost"]).cert);
     proxy.hup();
-    proxy.logs("the key is not that of the certificate").await;
+    proxy.logs("the key is not that of the first certificate").await;
     trusts_new.client(proxy.address()).await.ask(&pay("e")).await.is_executed(201);
     standing.ask(&pay("f")).await.is_executed(201);
     assert_eq!(destination.executions(), 6);

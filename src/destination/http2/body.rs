@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::RecvStream;
+use h2::{Reason, RecvStream};
 use http_body::{Body, Frame, SizeHint};
 
 /// A body that arrives on a stream. It ends where the other side ends it; any
@@ -38,6 +38,10 @@ impl Body for Arriving {
                     this.stream.flow_control().release_capacity(chunk.len())?;
                     if chunk.is_empty() {
                         continue;
+                    }
+                    // An answer without content has none (RFC 9113, section 8.1.1).
+                    if this.left == Some(0) {
+                        return Poll::Ready(Some(Err(Reason::PROTOCOL_ERROR.into())));
                     }
                     this.left = this.left.map(|left| left.saturating_sub(chunk.len() as u64));
                     return Poll::Ready(Some(Ok(Frame::data(chunk))));

@@ -66,7 +66,7 @@ async fn exchange(slot: Slot, is_secure: bool, request: Outbound) -> Result<Inbo
     let (head, stream) = answer.into_parts();
     let mut fields = head.headers;
     let said = fields.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    headers::settle_length(&mut fields, said);
+    headers::settle_answer(&mut fields, head.status, said);
     let length = if has_no_body(&method, head.status) { Some(0) } else { said };
     // An answer may come before the request was sent whole (RFC 9113, section
     // 8.1). Its end is the end of both: what is left of the request is for nobody.
