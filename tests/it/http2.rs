@@ -168,7 +168,9 @@ async fn a_broken_answer_is_a_broken_stream() {
     let mut client = connect(&proxy).await;
     for target in ["/length", "/chunks"] {
         let answer = client.ask(&get(target)).await;
-        assert_eq!((answer.status, answer.text().as_str(), answer.end), (200, "half", End::Broken));
+        assert_eq!((answer.status, answer.end), (200, End::Broken));
+        // A reset may overtake what was sent before it.
+        assert!(["", "half"].contains(&answer.text().as_str()), "{answer:#?}");
     }
     let unknown = client.ask(&pay("k")).await;
     assert!(unknown.status == 502 || unknown.end == End::Broken, "{unknown:#?}");
