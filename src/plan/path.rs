@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 
 /// A path in one of its normalised forms: its segments, decoded as far as that
 /// form decodes, and whether it ended with a slash.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NormalPath {
     /// The segments, none of them empty.
     pub segments: Vec<String>,
@@ -40,7 +40,11 @@ pub fn without_parameters(path: &str) -> NormalPath {
 /// begins with two slashes is to some a host and a path.
 pub fn lenient(path: &str) -> Vec<NormalPath> {
     let mut forms = readings(path);
-    forms.extend(behind_host(path).iter().flat_map(|path| readings(path)));
+    if let Some(path) = behind_host(path) {
+        forms.extend(readings(&path));
+    }
+    forms.sort_unstable();
+    forms.dedup();
     forms
 }
 
