@@ -3,8 +3,9 @@
 //!
 //! # The life of a request
 //!
-//! 1. [`ingress`] accepts the connection, limits it, and takes a snapshot of
-//!    the running [`plan`].
+//! 1. [`ingress`] accepts the connection, learns whose it is (PROXY protocol,
+//!    TLS), speaks HTTP/1.1 or HTTP/2 on it within its limits, and takes a
+//!    snapshot of the running [`plan`].
 //! 2. The plan finds the route on the normalised path. What is not guarded is
 //!    streamed to its destination, and that is all.
 //! 3. The body is read within its limit; key, scope and fingerprint are made
@@ -28,8 +29,9 @@
 //! machine between [`store`] and [`destination`], which are seams, like
 //! [`clock`]. [`admin`] is the operator's side, [`telemetry`] what the process
 //! says about itself, [`orphans`] the check that no plan loses sight of live
-//! records, [`tls`] makes TLS of certificates and keys. [`cli`] has one file a command; [`ledger`] is the practice
-//! destination. Imports run one way; `tests/architecture.rs` holds them to it.
+//! records, [`tls`] makes TLS of certificates and keys. [`cli`] has one file a
+//! command; [`ledger`] is the practice destination. Imports run one way;
+//! `tests/architecture.rs` holds them to it.
 
 pub mod admin;
 pub mod cli;

@@ -314,9 +314,9 @@ impl Router {
     }
 
     /// Finds the route for a request. No spelling of a guarded path slips past
-    /// its guard, and no spelling of its method: what matches a more specific route only in its lenient form
-    /// is guarded when the difference is a trailing slash or `;params`, and
-    /// otherwise ambiguous.
+    /// its guard, and no spelling of its method: what matches a more specific
+    /// route only in its lenient form is guarded when the difference is a
+    /// trailing slash or `;params`, and otherwise ambiguous.
     pub fn find(&self, method: &Method, host: &str, path: &str) -> Matched {
         if self.methods.contains(method) {
             return self.find_by_path(method, host, path);
