@@ -25,7 +25,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     for route in loaded.plan.router.routes() {
         writeln!(out, "{}", line(route))?;
     }
-    writeln!(out, "everything else passes through to {}", loaded.plan.destination.authority)?;
+    writeln!(out, "everything else passes through to {}", loaded.plan.destination)?;
     Ok(())
 }
 
@@ -58,7 +58,7 @@ fn line(route: &Route) -> String {
         methods.join(","),
         route.host.as_deref().unwrap_or(""),
         route.pattern.as_str(),
-        route.destination.authority,
+        route.destination,
         policy.key.as_str(),
         if policy.key_required { "" } else { " (optional)" },
         policy.scope.as_str(),

@@ -154,7 +154,7 @@ fn explain(
         show_duration(policy.guard),
         show_duration(policy.wait),
         show_duration(policy.lease),
-        route.destination.authority,
+        route.destination,
     ))
 }
 

@@ -1,6 +1,7 @@
 //! Which route a request is on.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,6 +80,14 @@ pub struct DestinationPlan {
     pub forwarded: Forwarded,
     /// Whether `Via` names this proxy, both ways (RFC 9110, section 7.6.3).
     pub via: bool,
+}
+
+/// As people know it.
+impl fmt::Display for DestinationPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls.is_some() { "https://" } else { "" };
+        write!(f, "{scheme}{}{}", self.authority, self.path_prefix)
+    }
 }
 
 /// How a destination is told who asked for what.
