@@ -219,7 +219,7 @@ impl ServerTls {
 }
 
 /// Which versions of HTTP may be spoken on a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpVersions {
     /// HTTP/1.1 alone.
     Http1,
@@ -323,12 +323,6 @@ impl PartialEq for ClientTls {
 }
 
 impl Eq for ClientTls {}
-
-impl std::hash::Hash for ClientTls {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.digest.hash(state);
-    }
-}
 
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

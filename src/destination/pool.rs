@@ -4,7 +4,6 @@
 //! A pool hands out a connection, and the request goes out on it once or comes
 //! back unsent. Pools that clients commonly come with hide how often they send.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -27,20 +26,42 @@ const MAX_AGE: Duration = Duration::from_secs(60);
 /// How long a connection that was made for somebody waits for him.
 pub(super) const UNCLAIMED: Duration = Duration::from_secs(1);
 
-/// The pools of all destinations.
+/// The pools of all destinations: a few, looked through for each request.
 #[derive(Debug, Default)]
 pub struct Pools {
-    by_destination: Arc<Mutex<HashMap<Key, Arc<Pool>>>>,
+    all: Arc<Mutex<All>>,
 }
 
+type All = Vec<(Kind, Arc<Pool>)>;
+
 /// Everything that makes connections differ.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+#[derive(Debug)]
+struct Kind {
     host: String,
     port: u16,
     tls: Option<ClientTls>,
     versions: HttpVersions,
     preserve_header_case: bool,
+}
+
+impl Kind {
+    fn of(plan: &DestinationPlan) -> Self {
+        Self {
+            host: plan.host.clone(),
+            port: plan.port,
+            tls: plan.tls.clone(),
+            versions: plan.versions,
+            preserve_header_case: plan.preserve_header_case,
+        }
+    }
+
+    fn is_of(&self, plan: &DestinationPlan) -> bool {
+        self.port == plan.port
+            && self.host == plan.host
+            && self.tls == plan.tls
+            && self.versions == plan.versions
+            && self.preserve_header_case == plan.preserve_header_case
+    }
 }
 
 /// The connections to one destination.
@@ -87,32 +108,29 @@ enum Found {
 
 impl Pools {
     fn pool(&self, plan: &DestinationPlan) -> Arc<Pool> {
-        let key = Key {
-            host: plan.host.clone(),
-            port: plan.port,
-            tls: plan.tls.clone(),
-            versions: plan.versions,
-            preserve_header_case: plan.preserve_header_case,
-        };
-        let mut pools = self.by_destination.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, pool)) = pools.iter().find(|(kind, _)| kind.is_of(plan)) {
+            return Arc::clone(pool);
+        }
         if pools.is_empty() {
-            tokio::spawn(reap(Arc::downgrade(&self.by_destination)));
+            tokio::spawn(reap(Arc::downgrade(&self.all)));
         }
         let is_name = plan.host.parse::<IpAddr>().is_err();
-        let new = || Arc::new(Pool { max_age: is_name.then_some(MAX_AGE), state: Mutex::default() });
-        Arc::clone(pools.entry(key).or_insert_with(new))
+        let pool = Arc::new(Pool { max_age: is_name.then_some(MAX_AGE), state: Mutex::default() });
+        pools.push((Kind::of(plan), Arc::clone(&pool)));
+        pool
     }
 }
 
 /// Drops connections whose time is over and pools that nobody uses, until there
 /// are none.
-async fn reap(pools: Weak<Mutex<HashMap<Key, Arc<Pool>>>>) {
+async fn reap(pools: Weak<Mutex<All>>) {
     loop {
         tokio::time::sleep(REAP_EVERY).await;
         let Some(pools) = pools.upgrade() else { return };
         let mut pools = pools.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        pools.retain(|_, pool| !pool.reap(now) || Arc::strong_count(pool) > 1);
+        pools.retain(|(_, pool)| !pool.reap(now) || Arc::strong_count(pool) > 1);
         if pools.is_empty() {
             return;
         }
