@@ -140,7 +140,9 @@ pub(super) fn framing(headers: &http::HeaderMap) -> Result<(), Failure> {
 fn doubt(error: &hyper::Error) -> DoubtReason {
     if error.is_parse() || error.is_parse_too_large() || error.is_parse_status() {
         DoubtReason::MalformedAnswer
-    } else if error.is_timeout() {
+    } else if error.is_timeout()
+        || source::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+    {
         DoubtReason::TimedOut
     } else {
         DoubtReason::ConnectionLost

@@ -40,9 +40,7 @@ pub fn without_parameters(path: &str) -> NormalPath {
 /// begins with two slashes is to some a host and a path.
 pub fn lenient(path: &str) -> Vec<NormalPath> {
     let mut forms = readings(path);
-    if let Some(path) = behind_host(path) {
-        forms.extend(readings(&path));
-    }
+    forms.extend(behind_hosts(path).iter().flat_map(|path| readings(path)));
     forms.sort_unstable();
     forms.dedup();
     forms
@@ -50,11 +48,19 @@ pub fn lenient(path: &str) -> Vec<NormalPath> {
 
 /// What is the path where what follows two slashes is a host (RFC 3986, section
 /// 4.2; the URL Standard takes a backslash for a slash, and more than two for
-/// two).
-fn behind_host(path: &str) -> Option<String> {
-    let path = path.replace('\\', "/");
-    let (_, path) = path.strip_prefix("//")?.trim_start_matches('/').split_once('/')?;
-    Some(format!("/{path}"))
+/// two), to servers that decode before or after, and resolve dots before.
+fn behind_hosts(path: &str) -> BTreeSet<String> {
+    let decoded = decode(&decode(path, Decode::All), Decode::All).replace('\\', "/");
+    if !decoded.contains("//") {
+        return BTreeSet::new();
+    }
+    let written = path.replace('\\', "/");
+    let read = [without_dots(&written, Empty::Counts), without_dots(&decoded, Empty::Counts), written, decoded];
+    let behind = |path: &String| {
+        let (_, path) = path.strip_prefix("//")?.trim_start_matches('/').split_once('/')?;
+        Some(format!("/{path}"))
+    };
+    read.iter().filter_map(behind).collect()
 }
 
 fn readings(path: &str) -> Vec<NormalPath> {
@@ -241,6 +247,12 @@ mod tests {
             "/\\/x/v1/payments",
             "//x/./v1/payments",
             "//x\\v1/payments",
+            "/.//x/v1/payments",
+            "/a/..//x/v1/payments",
+            "/%2e//x/v1/payments",
+            "//x%2fv1/payments",
+            "/%2fx/v1/payments",
+            "/%5c%5cx/v1/payments",
         ] {
             assert!(lenient(path).iter().any(|form| text(form) == "/v1/payments"), "{path}: {:?}", lenient(path));
         }

@@ -140,3 +140,23 @@ async fn who_is_in_the_queue_when_a_stop_begins_is_answered() {
     let guarded = destination.executions_by_key().into_values().sum::<usize>();
     assert_eq!(guarded, executed + 1, "whoever was told 503 was told the truth");
 }
+
+#[tokio::test]
+async fn the_last_answer_is_whole_whatever_was_sent_behind_its_request() {
+    // What is closed over unread data is reset, and the reset overtakes the answer.
+    const SIZE: usize = 5_000_000;
+    let destination = Destination::that(|_| reply(200).body(vec![b'x'; SIZE]).into()).await;
+    let proxy = Proxy::before(&destination).await;
+    for _ in 0..3 {
+        let mut client = proxy.client().await;
+        let mut bytes = get("/large").header("Connection", "close").bytes();
+        for _ in 0..300 {
+            bytes.extend(pay("never").header("X-Long", &"y".repeat(400)).bytes());
+        }
+        client.send_what_goes(&bytes).await;
+        let answer = client.answer().await;
+        assert_eq!((answer.status, answer.body.len(), answer.end), (200, SIZE, End::Whole));
+        client.is_closed().await;
+    }
+    assert_eq!(destination.executions(), 3);
+}

@@ -63,8 +63,8 @@ pub(super) struct Sockets {
     inherited: Inherited,
     /// Whether another process may listen on them already.
     is_takeover: bool,
-    /// The ports of addresses of IPv4. One of IPv6 with the same port is for IPv6
-    /// alone; otherwise `[::]` is for both.
+    /// The ports of `0.0.0.0`. `[::]` with the same port is for IPv6 alone;
+    /// otherwise it is for both.
     taken_in_ipv4: Vec<u16>,
 }
 
@@ -81,7 +81,10 @@ impl Sockets {
             }
         }
         let addresses = plan.addresses().chain(plan.admin.iter().map(|admin| admin.address));
-        let taken_in_ipv4 = addresses.filter(SocketAddr::is_ipv4).map(|address| address.port()).collect();
+        let taken_in_ipv4 = addresses
+            .filter(|address| address.is_ipv4() && address.ip().is_unspecified())
+            .map(|address| address.port())
+            .collect();
         Ok(Self { inherited, is_takeover, taken_in_ipv4 })
     }
 

@@ -12,7 +12,7 @@ mod statuses;
 mod store;
 mod tls;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -109,11 +109,15 @@ fn refuse_taken(address: SocketAddr, at: &At, listeners: &[(ListenPlan, At)], re
     }
 }
 
-/// Whether nobody can listen on both. An unspecified address is all of its
-/// family. Port 0 is a different one each time.
+/// Whether nobody can listen on both. `0.0.0.0` is all of IPv4; `[::]` is all of
+/// both, and beside `0.0.0.0` all of IPv6. Port 0 is a different one each time.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
-    let is_wide = a.ip().is_unspecified() || b.ip().is_unspecified();
-    a.port() == b.port() && a.port() != 0 && (a.ip() == b.ip() || (is_wide && a.is_ipv4() == b.is_ipv4()))
+    let (a_ip, b_ip) = (a.ip().to_canonical(), b.ip().to_canonical());
+    let covers = |wide: IpAddr, other: IpAddr| match wide {
+        IpAddr::V4(_) => wide.is_unspecified() && other.is_ipv4(),
+        IpAddr::V6(_) => wide.is_unspecified() && other != IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+    a.port() == b.port() && a.port() != 0 && (a_ip == b_ip || covers(a_ip, b_ip) || covers(b_ip, a_ip))
 }
 
 fn networks(fields: &Fields, name: &str) -> Networks {

@@ -104,6 +104,8 @@ fn the_listeners_do_not_collide() {
             ("listen: [{ address: 127.0.0.1:1 }, { address: 127.0.0.1:1 }]", "3:47", "listened on already, on line 3"),
             ("listen: { address: 127.0.0.1:8081 }", "1:1: error: admin.address", "listened on already"),
             ("listen: { address: 0.0.0.0:8081 }", "1:1: error: admin.address", "listened on already"),
+            ("listen: { address: \"[::]:8081\" }", "1:1: error: admin.address", "listened on already"),
+            ("listen: { address: \"[::ffff:127.0.0.1]:8081\" }", "1:1: error: admin.address", "listened on already"),
             ("listen: []", "3:9: error: listen: ", "the list is empty"),
             ("listen: { address: localhost:80 }", "3:20", "is not an IP address and a port"),
             ("listen: { address: 127.0.0.1:9000 }", "2:21: error: destination.url", "every request would come back"),

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -22,6 +23,10 @@ use super::classify::describe;
 use super::{http1, http2};
 use crate::plan::route::DestinationPlan;
 use crate::tls::{ClientTls, HttpVersions, chose_http2};
+
+/// How much may wait in the kernel unsent, in bytes. With megabytes of it a
+/// destination that reads slowly but steadily would look as if it took nothing.
+const UNSENT: u32 = 128 << 10;
 
 /// The bytes of a connection, in the clear or under TLS.
 pub(super) type Stream = Either<TcpStream, TlsStream<TcpStream>>;
@@ -91,6 +96,9 @@ async fn try_each(addresses: &[SocketAddr], ends: Instant) -> io::Result<TcpStre
         match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 stream.set_nodelay(true)?;
+                if let Err(error) = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT) {
+                    tracing::debug!(%error, "cannot tune a destination's socket");
+                }
                 return Ok(stream);
             }
             Ok(Err(error)) => last = error,

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::Sleep;
+use tokio::time::{Sleep, timeout};
 
 /// How much may wait in the kernel unsent, in bytes. With megabytes of it a slow
 /// but steady client would look for minutes as if it took nothing.
 const UNSENT: u32 = 128 << 10;
+/// How long a client may take to take the last of what it was sent.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// A client's socket. A write that makes no progress for too long fails; the
 /// exchange behind it goes on without the client.
@@ -40,6 +42,27 @@ impl Watch {
                 Err(_) => return,
             }
         }
+    }
+}
+
+impl Watch {
+    /// Stays until the client has closed its side, and drops what it still sends:
+    /// a socket that is closed over unread data is reset, and the reset can
+    /// overtake the end of an answer. Not for longer than a moment.
+    pub(super) async fn linger(&self) {
+        // One that is gone already needs no end.
+        let _ = socket2::SockRef::from(&*self.0).shutdown(std::net::Shutdown::Write);
+        let mut dropped = [0; 4 << 10];
+        let reading = async {
+            while self.0.readable().await.is_ok() {
+                match self.0.try_read(&mut dropped) {
+                    Ok(0) => return,
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+                    Ok(_) | Err(_) => {}
+                }
+            }
+        };
+        let _ = timeout(LINGER, reading).await;
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -135,9 +137,17 @@ impl Visit {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let trail = Trail::default();
+        // Then the socket is the tunnel's.
+        let has_switched = AtomicBool::new(false);
         let service = service_fn(|request| {
             let (trail, unanswered) = (trail.clone(), self.unanswered());
-            async { Ok::<_, Infallible>(self.answer_in_turn(request, trail, unanswered).await) }
+            async {
+                let response = self.answer_in_turn(request, trail, unanswered).await;
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    has_switched.store(true, Ordering::Release);
+                }
+                Ok::<_, Infallible>(response)
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -149,16 +159,22 @@ impl Visit {
             .preserve_header_case(self.plan.preserves_header_case())
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
-        tokio::pin!(connection);
-        tokio::select! {
-            ended = connection.as_mut() => ended,
-            // Whoever is gone takes no answer; what was claimed for it runs on.
-            () = self.watch.reset() => Ok(()),
-            () = self.ingress.closing_for_a_moment() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+        let ended = {
+            let mut connection = pin!(connection);
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                // Whoever is gone takes no answer; what was claimed for it runs on.
+                () = self.watch.reset() => return Ok(()),
+                () = self.ingress.closing_for_a_moment() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
             }
+        };
+        if !has_switched.load(Ordering::Acquire) {
+            self.watch.linger().await;
         }
+        ended
     }
 
     async fn speak_http2<S>(self, stream: S) -> hyper::Result<()>
