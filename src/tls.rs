@@ -14,11 +14,12 @@ use std::sync::Arc;
 
 use rustls_native_certs::load_certs_from_paths;
 use sha2::{Digest, Sha256};
+use tokio_rustls::rustls::client::WantsClientCert;
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, Error, RootCertStore, ServerConfig};
 
 /// What names authorities instead of the system's.
 const FILE: &str = "SSL_CERT_FILE";
@@ -229,6 +230,15 @@ pub enum HttpVersions {
     Negotiated,
 }
 
+/// What every client of ours begins with: who is believed.
+///
+/// # Errors
+/// The provider speaks none of the versions.
+pub fn believing(roots: RootCertStore) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    Ok(builder.with_root_certificates(roots))
+}
+
 /// The TLS towards a destination.
 #[derive(Clone)]
 pub struct ClientTls {
@@ -249,10 +259,7 @@ impl ClientTls {
         if let Some(identity) = &identity {
             identity.digest(&mut hash);
         }
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(&error))?
-            .with_root_certificates(roots);
+        let builder = believing(roots).map_err(|error| unusable(&error))?;
         let config = match identity {
             None => builder.with_no_client_auth(),
             Some(Identity { chain, key }) => {

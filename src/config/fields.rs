@@ -85,6 +85,11 @@ impl Fields {
         self.refused.contains(name)
     }
 
+    /// Whether anything was written there, or inherited, a value or not.
+    pub(super) fn is_written(&self, name: &str) -> bool {
+        self.get(name).is_some() || self.is_refused(name)
+    }
+
     /// Where a field's value was written; the object, if nowhere.
     pub(super) fn at(&self, name: &str) -> At {
         self.get(name).map_or_else(|| self.at.field(name, self.at.origin), |given| given.at.clone())

@@ -39,8 +39,7 @@ impl Walk<'_> {
     /// The fields of an object; `None` if it is none.
     pub(super) fn object(&mut self, node: &Node, object: &'static Object, at: &At) -> Option<Fields> {
         let fields = self.part(node, object, at)?;
-        let is_there = |name| fields.get(name).is_some() || fields.is_refused(name);
-        for field in object.fields().filter(|field| field.required && !is_there(field.name)) {
+        for field in object.fields().filter(|field| field.required && !fields.is_written(field.name)) {
             let at = at.field(field.name, at.origin);
             self.report.error(&at, format!("it is missing; expected {}", field.kind.expected()));
         }

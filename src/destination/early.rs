@@ -12,7 +12,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+
+use super::patience::Patience;
 
 /// A stream to a destination. Once a write has failed, what is written goes
 /// nowhere, and reading tells how it ended: with an answer, or with the error
@@ -22,34 +23,13 @@ use tokio::time::Sleep;
 pub(super) struct HeardOut<S> {
     stream: S,
     is_deaf: bool,
-    patience: Duration,
-    /// Runs while a write waits for the other side.
-    stalled: Option<Pin<Box<Sleep>>>,
+    patience: Patience,
 }
 
 impl<S> HeardOut<S> {
     /// Hears this stream out; a write may stall for `patience`.
     pub(super) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, is_deaf: false, patience, stalled: None }
-    }
-
-    /// What is left of the patience with a write that waits.
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let patience = self.patience;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "the destination takes nothing"))
-    }
-
-    /// Waits with a write, if it has to.
-    fn poll_progress<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        match written {
-            Poll::Ready(written) => {
-                self.stalled = None;
-                Poll::Ready(written)
-            }
-            Poll::Pending => self.poll_patience(cx).map(Err),
-        }
+        Self { stream, is_deaf: false, patience: Patience::new(patience, "the destination takes nothing") }
     }
 
     /// What became of writing `count` bytes.
@@ -78,7 +58,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeardOut<S> {
             return Poll::Ready(Ok(bytes.len()));
         }
         let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
-        let written = ready!(this.poll_progress(cx, written));
+        let written = ready!(this.patience.poll(cx, written));
         Poll::Ready(this.wrote(written, bytes.len()))
     }
 
@@ -93,7 +73,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeardOut<S> {
             return Poll::Ready(Ok(count));
         }
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bytes);
-        let written = ready!(this.poll_progress(cx, written));
+        let written = ready!(this.patience.poll(cx, written));
         Poll::Ready(this.wrote(written, count))
     }
 
@@ -107,7 +87,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeardOut<S> {
             return Poll::Ready(Ok(()));
         }
         let flushed = Pin::new(&mut this.stream).poll_flush(cx);
-        let flushed = ready!(this.poll_progress(cx, flushed));
+        let flushed = ready!(this.patience.poll(cx, flushed));
         Poll::Ready(this.wrote(flushed.map(|()| 0), 0).map(drop))
     }
 

@@ -15,6 +15,7 @@ mod early;
 pub mod headers;
 mod http1;
 mod http2;
+pub mod patience;
 pub mod pool;
 #[cfg(test)]
 mod tests;

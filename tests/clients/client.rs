@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
@@ -100,4 +100,12 @@ impl Scenario {
         };
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line}"))
     }
+}
+
+/// Checks that what a client was told is a replay of the only answer there is.
+pub(crate) fn is_the_first_answer_again(told: &Value) {
+    assert_eq!(
+        (&told["status"], &told["outcome"], &told["body"]),
+        (&json!(201), &json!("replayed"), &json!(r#"{"id":1}"#))
+    );
 }

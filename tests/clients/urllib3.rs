@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::asked::asked;
-use crate::client::{Language, Scenario};
+use crate::client::{Language, Scenario, is_the_first_answer_again};
 use crate::support::*;
 
 async fn paying(proxy: &Proxy, timeout: u64, statuses: &[u16]) -> Scenario {
@@ -25,10 +25,7 @@ async fn urllib3_that_runs_out_of_time_gets_the_first_answer() {
     proxy.has_waiters(1).await;
     gate.open();
     let told = client.result().await;
-    assert_eq!(
-        (&told["status"], &told["outcome"], &told["body"]),
-        (&json!(201), &json!("replayed"), &json!(r#"{"id":1}"#))
-    );
+    is_the_first_answer_again(&told);
     assert_ne!(told["repeats"], 0);
     assert_eq!(destination.executions(), 1);
 }

@@ -14,7 +14,7 @@ const STORES: [&str; 3] = ["embedded", "redis", "memory"];
 /// Compiles the only store that is configured; the embedded one, if none is.
 pub(super) fn compile(file: &Fields, base: &Path, report: &mut Report) -> Option<StorePlan> {
     let store = file.fields("store")?;
-    let mut written = STORES.into_iter().filter(|name| store.get(name).is_some() || store.is_refused(name));
+    let mut written = STORES.into_iter().filter(|name| store.is_written(name));
     let first = written.next().unwrap_or("embedded");
     for other in written {
         let message = format!("there is exactly one store; take this one or `{first}` out");
@@ -61,7 +61,7 @@ fn servers(fields: &Fields, report: &mut Report) -> Option<RedisServers> {
     let is_cluster = fields.boolean("cluster");
     let url = fields.redis("url");
     if is_cluster == Some(true) {
-        if fields.get("sentinel").is_some() || fields.is_refused("sentinel") {
+        if fields.is_written("sentinel") {
             let message = "a cluster needs no sentinels; take `cluster: true` or `sentinel` out";
             report.error(&fields.at("sentinel"), message);
         }

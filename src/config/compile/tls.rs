@@ -11,7 +11,7 @@ use crate::tls::{self, ClientTls, Identity, ServerTls};
 /// Compiles the TLS of a listener.
 pub(super) fn server(fields: &Fields, base: &Path, report: &mut Report) -> Option<ServerTls> {
     let identity = identity(fields, base, report);
-    let clients = if is_written(fields, "client_ca") {
+    let clients = if fields.is_written("client_ca") {
         Some(read(fields, "client_ca", base, tls::authorities, report)?)
     } else {
         None
@@ -22,7 +22,7 @@ pub(super) fn server(fields: &Fields, base: &Path, report: &mut Report) -> Optio
 
 /// Compiles the TLS towards a destination; nothing has to be written for it.
 pub(super) fn client(fields: &Fields, base: &Path, report: &mut Report) -> Option<ClientTls> {
-    let identity = match (is_written(fields, "cert"), is_written(fields, "key")) {
+    let identity = match (fields.is_written("cert"), fields.is_written("key")) {
         (false, false) => None,
         (true, true) => Some(identity(fields, base, report)?),
         (has_cert, _) => {
@@ -37,7 +37,7 @@ pub(super) fn client(fields: &Fields, base: &Path, report: &mut Report) -> Optio
 }
 
 fn roots(fields: &Fields, base: &Path, report: &mut Report) -> Option<RootCertStore> {
-    if is_written(fields, "ca") {
+    if fields.is_written("ca") {
         return read(fields, "ca", base, tls::authorities, report);
     }
     let (complaints, roots) = tls::system_authorities();
@@ -51,10 +51,6 @@ fn identity(fields: &Fields, base: &Path, report: &mut Report) -> Option<Identit
     let chain = read(fields, "cert", base, tls::certificates, report);
     let key = read(fields, "key", base, tls::private_key, report);
     Some(Identity::new(chain?, key?))
-}
-
-fn is_written(fields: &Fields, name: &str) -> bool {
-    fields.get(name).is_some() || fields.is_refused(name)
 }
 
 fn read<T>(

@@ -20,13 +20,10 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::either::Either;
 
 use super::classify::describe;
+use super::patience::UNSENT;
 use super::{http1, http2};
 use crate::plan::route::DestinationPlan;
 use crate::tls::{ClientTls, HttpVersions, chose_http2};
-
-/// How much may wait in the kernel unsent, in bytes. With megabytes of it a
-/// destination that reads slowly but steadily would look as if it took nothing.
-const UNSENT: u32 = 128 << 10;
 
 /// The bytes of a connection, in the clear or under TLS.
 pub(super) type Stream = Either<TcpStream, TlsStream<TcpStream>>;

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, timeout};
+use tokio::time::timeout;
 
-/// How much may wait in the kernel unsent, in bytes. With megabytes of it a slow
-/// but steady client would look for minutes as if it took nothing.
-const UNSENT: u32 = 128 << 10;
+use crate::destination::patience::{Patience, UNSENT};
+
 /// How long a client may take to take the last of what it was sent.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -22,9 +21,7 @@ const LINGER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: Arc<TcpStream>,
-    patience: Duration,
-    /// Runs while a write waits for the client.
-    stalled: Option<Pin<Box<Sleep>>>,
+    patience: Patience,
 }
 
 /// Watches a [`Socket`] that nobody reads while its request is answered.
@@ -43,9 +40,7 @@ impl Watch {
             }
         }
     }
-}
 
-impl Watch {
     /// Stays until the client has closed its side, and drops what it still sends:
     /// a socket that is closed over unread data is reset, and the reset can
     /// overtake the end of an answer. Not for longer than a moment.
@@ -75,7 +70,7 @@ impl Socket {
         }
         let stream = Arc::new(stream);
         let watch = Watch(Arc::clone(&stream));
-        (Self { stream, patience, stalled: None }, watch)
+        (Self { stream, patience: Patience::new(patience, "the client takes nothing") }, watch)
     }
 
     /// Writes as soon as the socket takes something.
@@ -84,26 +79,18 @@ impl Socket {
         cx: &mut Context<'_>,
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        loop {
+        let written = loop {
             match self.stream.poll_write_ready(cx) {
-                Poll::Ready(ready) => ready?,
-                Poll::Pending => return self.poll_patience(cx),
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => break Poll::Ready(Err(error)),
+                Poll::Pending => break Poll::Pending,
             }
             match write(&self.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => {
-                    self.stalled = None;
-                    return Poll::Ready(written);
-                }
+                written => break Poll::Ready(written),
             }
-        }
-    }
-
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let patience = self.patience;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
+        };
+        self.patience.poll(cx, written)
     }
 }
 

@@ -4,9 +4,9 @@
 use std::io;
 use std::sync::Arc;
 
-use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore, crypto};
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore};
 
-use crate::tls::system_authorities;
+use crate::tls::{believing, system_authorities};
 
 /// What to say to a server that wants a certificate.
 pub(super) const NO_CERTIFICATE: &str =
@@ -33,9 +33,7 @@ impl Trust {
 
     /// These authorities alone.
     pub(super) fn of(roots: RootCertStore) -> Self {
-        let config = ClientConfig::builder_with_provider(Arc::new(crypto::aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map(|builder| Arc::new(builder.with_root_certificates(roots).with_no_client_auth()));
+        let config = believing(roots).map(|builder| Arc::new(builder.with_no_client_auth()));
         Self(config.map_err(|error| format!("TLS: {error}")))
     }
 
