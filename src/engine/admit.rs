@@ -225,6 +225,8 @@ impl Engine {
             lease: policy.lease,
             caps: UnknownCaps { per_scope: limits.unknown_per_scope, per_route: limits.unknown_per_route },
             waited_for: None,
+            needs: None,
+            span: None,
         }
     }
 

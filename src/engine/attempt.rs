@@ -183,7 +183,9 @@ impl Attempt {
             ReleaseReason::Unreachable
             | ReleaseReason::NotSent
             | ReleaseReason::Status(_)
-            | ReleaseReason::StatusRetryAfter(_) => Reason::DestinationUnreachable,
+            | ReleaseReason::StatusRetryAfter(_)
+            | ReleaseReason::NotFound
+            | ReleaseReason::Decided => Reason::DestinationUnreachable,
         };
         let state = match self.write(&claim, Settlement::Release(reason)).await {
             Written::Settled(settled) => settled.state,

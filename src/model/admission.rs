@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fingerprint::Presented;
+use super::inquiry::Needs;
 use super::key::{Identity, Lineage, RecordId, ScopeDigest};
 use super::outcome::DoubtReason;
 use super::record::{
-    Attempt, AttemptToken, BootId, Completion, Event, Keeping, Lease, Record, RecordState, StateName, Term,
+    Attempt, AttemptToken, BootId, Completion, Event, Keeping, Lease, Record, RecordState, SpanName, StateName, Term,
 };
 use super::time::Timestamp;
 
@@ -44,6 +45,10 @@ pub struct Offer {
     pub caps: UnknownCaps,
     /// The number of the attempt this request has waited for, if it has.
     pub waited_for: Option<u32>,
+    /// What a lookup would need of this request.
+    pub needs: Option<Needs>,
+    /// The span its attempt would be sent under.
+    pub span: Option<SpanName>,
 }
 
 /// Bounds on unresolved truth.
@@ -102,9 +107,13 @@ pub struct Running {
 pub struct Held {
     /// Why nobody knows.
     pub reason: DoubtReason,
+    /// Since when.
+    pub since: Timestamp,
     /// Whether the retry is identical to the recorded request. Only then would
-    /// `forward` or a lookup go on.
+    /// `forward` go on.
     pub identical: bool,
+    /// Whether a lookup found something different.
+    pub conflict: bool,
 }
 
 impl Offer {
@@ -163,10 +172,11 @@ pub fn admit(
         }
         RecordState::Unknown(ref doubt) => {
             let identical = offer.presented.is_identical(&record.fingerprint);
-            if offer.forward_unknown && identical {
+            let conflict = record.has_conflict();
+            if offer.forward_unknown && identical && !conflict {
                 grant_again(record, offer, term, now)
             } else {
-                (Admission::Unknown(Held { reason: doubt.reason, identical }), None)
+                (Admission::Unknown(Held { reason: doubt.reason, since: doubt.since, identical, conflict }), None)
             }
         }
         RecordState::Expired(_) => (Admission::Expired, None),
@@ -197,6 +207,9 @@ fn grant_new(offer: &Offer, term: Term, unknown: UnknownCount, now: Timestamp) -
         created_at: now,
         updated_at: now,
         attempts: Vec::with_capacity(1),
+        needs: offer.needs.clone(),
+        inquiry: None,
+        decisions: Vec::new(),
         state: RecordState::InFlight(lease(offer, term)),
     };
     record.begin(attempt(offer, 1, now));
@@ -213,7 +226,9 @@ fn grant_again(mut record: Record, offer: &Offer, term: Term, now: Timestamp) ->
     if !over_doubt {
         // Over a doubt the first request stays the measure of what is identical.
         record.fingerprint = offer.presented.fingerprint.clone();
+        record.needs = offer.needs.clone();
     }
+    record.inquiry = record.inquiry.map(|inquiry| Box::new(inquiry.begun_again()));
     record.begin(attempt(offer, number, now));
     (Admission::Granted(Grant { attempt: number, over_doubt }), Some(record))
 }
@@ -223,7 +238,7 @@ fn lease(offer: &Offer, term: Term) -> Lease {
 }
 
 fn attempt(offer: &Offer, number: u32, now: Timestamp) -> Attempt {
-    Attempt { number, id: offer.attempt_id, node: offer.node, started_at: now, ended: None }
+    Attempt { number, id: offer.attempt_id, node: offer.node, started_at: now, ended: None, span: offer.span }
 }
 
 #[cfg(test)]

@@ -42,6 +42,10 @@ pub enum ReleaseReason {
     /// The same, and asked for patience with a `Retry-After`: nobody who waited
     /// follows at once.
     StatusRetryAfter(u16),
+    /// A lookup found that nothing had come of it.
+    NotFound,
+    /// An operator said so.
+    Decided,
 }
 
 impl ReleaseReason {
@@ -53,7 +57,9 @@ impl ReleaseReason {
             | ReleaseReason::NotSent
             | ReleaseReason::ClaimStale
             | ReleaseReason::Stopping
-            | ReleaseReason::Status(_) => false,
+            | ReleaseReason::Status(_)
+            | ReleaseReason::NotFound
+            | ReleaseReason::Decided => false,
         }
     }
 }
@@ -101,6 +107,8 @@ impl fmt::Display for ReleaseReason {
             ReleaseReason::Stopping => f.write_str("stopping before it was sent"),
             ReleaseReason::Status(status) => write!(f, "released by status {status}"),
             ReleaseReason::StatusRetryAfter(status) => write!(f, "released by status {status} with a Retry-After"),
+            ReleaseReason::NotFound => f.write_str("not found by a lookup"),
+            ReleaseReason::Decided => f.write_str("decided by an operator"),
         }
     }
 }

@@ -11,6 +11,9 @@
 //!             └───────────── unknown ────────────────────────────┘──┘
 //! ```
 //!
+//! A lookup that found the action, or an operator, completes an unknown record
+//! as well, and one that proves there is none releases it.
+//!
 //! Each write names the token of the attempt that makes it. A new attempt gets
 //! a new token, so an owner presumed dead cannot overwrite what came after; as
 //! long as nothing came after, its token still fits, and what it really
@@ -20,10 +23,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bytes::opaque_bytes;
+use super::decision::{Amendment, Author, DECISIONS_KEPT, Decision, DecisionKind, Ruling};
 use super::fingerprint::Fingerprint;
+use super::inquiry::{Asked, Errand, Finding, Inquiry, Needs, Proof};
 use super::key::{Identity, Lineage, RecordId, ScopeDigest};
 use super::outcome::{Conclusion, DoubtReason, ReleaseReason};
-use super::response::StoredResponse;
+use super::response::{NotStored, StoredResponse};
 use super::time::Timestamp;
 
 /// The most attempts a record remembers one by one: the first and the latest.
@@ -125,8 +130,21 @@ pub struct Completion {
     pub at: Timestamp,
     /// How long it is replayed and remembered.
     pub boundaries: Boundaries,
+    /// Who brought it.
+    pub source: Source,
     /// The answer.
     pub response: StoredResponse,
+}
+
+/// Who brought an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The attempt itself.
+    Exchange,
+    /// A lookup.
+    Lookup,
+    /// An operator.
+    Operator,
 }
 
 /// A record known not to have been acted on.
@@ -147,6 +165,26 @@ pub struct Release {
 pub struct Tombstone {
     /// The boundaries it was given.
     pub boundaries: Boundaries,
+    /// What is remembered of its answer, if it had one.
+    pub answer: Option<Epitaph>,
+}
+
+/// What is remembered of an answer that is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Epitaph {
+    /// When it was stored.
+    pub at: Timestamp,
+    /// The status it had.
+    pub status: u16,
+    /// Who had brought it.
+    pub source: Source,
+}
+
+impl Tombstone {
+    /// A memory that ends now.
+    fn over(now: Timestamp) -> Self {
+        Self { boundaries: Boundaries { expires_at: now, guarded_until: now }, answer: None }
+    }
 }
 
 /// Where a record stands. Absence means never seen, or over.
@@ -199,9 +237,13 @@ pub enum Event {
     Settle(AttemptToken, Settlement),
     /// The process of this boot is over; its claims have no owner.
     OwnerGone(BootId),
-    /// What the attempt of `token` ended with is to be forgotten: the key is
-    /// open again.
-    Forget(AttemptToken),
+    /// A lookup about the attempt of `token` proves that it was acted on, with
+    /// this answer.
+    Found(AttemptToken, StoredResponse),
+    /// A lookup about it proves that it was not.
+    NotFound(AttemptToken),
+    /// An operator decides.
+    Rule(Ruling),
 }
 
 /// What the owner of an attempt learned, as the record keeps it.
@@ -235,6 +277,15 @@ pub enum Refusal {
     /// The record is not open for a new attempt.
     #[error("the record is taken")]
     Taken,
+    /// Whether the action happened is known, or no question yet.
+    #[error("the record is not unknown")]
+    NotUnknown,
+    /// The record still waits for a truth.
+    #[error("the record is in flight or unknown")]
+    StillOpen,
+    /// Somebody else is at it.
+    #[error("somebody else is at it")]
+    Undertaken,
 }
 
 impl RecordState {
@@ -280,24 +331,50 @@ impl RecordState {
                 },
                 // A settlement that was applied and whose confirmation got lost
                 // is tried again: the second time it finds itself.
-                Some(Completed(completion)) if completion.token == token => match settlement {
-                    Settlement::Complete(_) => Ok(Completed(completion.clone())),
-                    Settlement::Release(_) | Settlement::Doubt(_) => Err(Refusal::Superseded),
+                Some(Completed(completion)) if completion.token == token => match (settlement, completion.source) {
+                    (Settlement::Complete(_), Source::Exchange) => Ok(Completed(completion.clone())),
+                    (Settlement::Complete(_), Source::Lookup | Source::Operator)
+                    | (Settlement::Release(_) | Settlement::Doubt(_), _) => Err(Refusal::Superseded),
                 },
                 None | Some(InFlight(_) | Completed(_) | Unknown(_) | Released(_) | Expired(_)) => {
                     Err(Refusal::Superseded)
                 }
             },
-            Event::Forget(token) => match state {
-                Some(Completed(Completion { token: last, .. }) | Released(Release { token: last, .. }))
-                    if *last == token =>
-                {
-                    // A memory that ends now.
-                    Ok(Expired(Tombstone { boundaries: Boundaries { expires_at: now, guarded_until: now } }))
+            Event::Found(token, response) => match state {
+                Some(Unknown(doubt)) if doubt.token == token => {
+                    Ok(completed(token, doubt.keeping, Source::Lookup, response, now))
                 }
                 None | Some(InFlight(_) | Completed(_) | Unknown(_) | Released(_) | Expired(_)) => {
                     Err(Refusal::Superseded)
                 }
+            },
+            Event::NotFound(token) => match state {
+                Some(Unknown(doubt)) if doubt.token == token => {
+                    Ok(released(token, doubt.keeping, ReleaseReason::NotFound, now))
+                }
+                None | Some(InFlight(_) | Completed(_) | Unknown(_) | Released(_) | Expired(_)) => {
+                    Err(Refusal::Superseded)
+                }
+            },
+            Event::Rule(ruling) => match (ruling, state) {
+                (Ruling::Completed(response), Some(Unknown(doubt))) => {
+                    Ok(completed(doubt.token, doubt.keeping, Source::Operator, response, now))
+                }
+                (Ruling::NotExecuted, Some(Unknown(doubt))) => {
+                    Ok(released(doubt.token, doubt.keeping, ReleaseReason::Decided, now))
+                }
+                (
+                    Ruling::Completed(_) | Ruling::NotExecuted,
+                    None | Some(InFlight(_) | Completed(_) | Released(_) | Expired(_)),
+                ) => Err(Refusal::NotUnknown),
+                (Ruling::Erase, Some(Completed(completion))) => {
+                    let response = completion.response.without_body(NotStored::Erased);
+                    Ok(Completed(Completion { response, ..completion.clone() }))
+                }
+                (Ruling::Erase, Some(ended @ (Released(_) | Expired(_)))) => Ok(ended.clone()),
+                (Ruling::Forget, Some(Completed(_) | Released(_) | Expired(_))) => Ok(Expired(Tombstone::over(now))),
+                (Ruling::Erase | Ruling::Forget, Some(InFlight(_) | Unknown(_))) => Err(Refusal::StillOpen),
+                (Ruling::Erase | Ruling::Forget, None) => Err(Refusal::Superseded),
             },
             Event::OwnerGone(boot) => match state {
                 Some(InFlight(lease)) if lease.term == Term::Process(boot) => {
@@ -323,11 +400,15 @@ impl RecordState {
             },
             RecordState::Completed(completion) => match completion.boundaries {
                 b if now < b.expires_at => Some(RecordState::Completed(completion)),
-                boundaries => RecordState::Expired(Tombstone { boundaries }).at(now),
+                boundaries => {
+                    let Completion { at, source, response, .. } = &completion;
+                    let answer = Some(Epitaph { at: *at, status: response.status, source: *source });
+                    RecordState::Expired(Tombstone { boundaries, answer }).at(now)
+                }
             },
             RecordState::Unknown(doubt) => match doubt.boundaries() {
                 Some(boundaries) if boundaries.expires_at <= now => {
-                    RecordState::Expired(Tombstone { boundaries }).at(now)
+                    RecordState::Expired(Tombstone { boundaries, answer: None }).at(now)
                 }
                 Some(_) | None => Some(RecordState::Unknown(doubt)),
             },
@@ -392,9 +473,9 @@ fn settled(
     now: Timestamp,
 ) -> RecordState {
     match (settlement, over) {
-        (Settlement::Complete(response), None) => completed(token, keeping, response, now),
+        (Settlement::Complete(response), None) => completed(token, keeping, Source::Exchange, response, now),
         (Settlement::Complete(response), Some(_)) if (200..300).contains(&response.status) => {
-            completed(token, keeping, response, now)
+            completed(token, keeping, Source::Exchange, response, now)
         }
         (Settlement::Complete(_) | Settlement::Release(_), Some(doubt)) => {
             // A lapse can be revived by its own heartbeat. This one's owner can
@@ -405,18 +486,26 @@ fn settled(
             };
             RecordState::Unknown(Doubt { token, reason, earlier: true, ..doubt.clone() })
         }
-        (Settlement::Release(reason), None) => {
-            RecordState::Released(Release { token, reason, until: now.after(keeping.retention), keeping })
-        }
+        (Settlement::Release(reason), None) => released(token, keeping, reason, now),
         (Settlement::Doubt(reason), over) => {
             RecordState::Unknown(Doubt { token, reason, since: now, earlier: over.is_some(), keeping })
         }
     }
 }
 
-fn completed(token: AttemptToken, keeping: Keeping, response: StoredResponse, now: Timestamp) -> RecordState {
+fn completed(
+    token: AttemptToken,
+    keeping: Keeping,
+    source: Source,
+    response: StoredResponse,
+    now: Timestamp,
+) -> RecordState {
     let boundaries = Boundaries::starting(now, keeping.retention, keeping.guard);
-    RecordState::Completed(Completion { token, at: now, boundaries, response })
+    RecordState::Completed(Completion { token, at: now, boundaries, source, response })
+}
+
+fn released(token: AttemptToken, keeping: Keeping, reason: ReleaseReason, now: Timestamp) -> RecordState {
+    RecordState::Released(Release { token, reason, until: now.after(keeping.retention), keeping })
 }
 
 fn doubt_of(lease: &Lease, reason: DoubtReason, since: Timestamp) -> Doubt {
@@ -436,6 +525,17 @@ pub struct Attempt {
     pub started_at: Timestamp,
     /// When it ended and how, once its owner or a restart said so.
     pub ended: Option<(Timestamp, Conclusion)>,
+    /// The span it was sent under, where requests are traced.
+    pub span: Option<SpanName>,
+}
+
+/// Names a span of a trace (W3C Trace Context, section 3.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanName {
+    /// The trace's id.
+    pub trace: [u8; 16],
+    /// The span's id.
+    pub span: [u8; 8],
 }
 
 /// Everything the store holds for one (route name, scope, key).
@@ -459,6 +559,12 @@ pub struct Record {
     pub updated_at: Timestamp,
     /// The first attempt and the latest ones, oldest first.
     pub attempts: Vec<Attempt>,
+    /// What a lookup needs of the first request, while the record is open.
+    pub needs: Option<Needs>,
+    /// What was asked about it, if anything was.
+    pub inquiry: Option<Box<Inquiry>>,
+    /// What operators decided, the latest last.
+    pub decisions: Vec<Decision>,
     /// Where it stands.
     pub state: RecordState,
 }
@@ -473,14 +579,21 @@ impl Record {
     #[must_use]
     pub fn at(mut self, now: Timestamp) -> Option<Record> {
         self.state = self.state.at(now)?;
+        self.wipe();
         Some(self)
+    }
+
+    /// What lookups need goes when the record is no longer open.
+    fn wipe(&mut self) {
+        if !self.state.is_open() {
+            self.needs = None;
+        }
     }
 
     /// The record as it is when nothing is remembered of it any more.
     #[must_use]
     pub fn that_is_over(self, now: Timestamp) -> Record {
-        let boundaries = Boundaries { expires_at: now, guarded_until: now };
-        Record { state: RecordState::Expired(Tombstone { boundaries }), ..self }
+        Record { state: RecordState::Expired(Tombstone::over(now)), needs: None, ..self }
     }
 
     /// Whether `later` came of this record: more attempts have begun, and the
@@ -505,8 +618,12 @@ impl Record {
         let conclusion = match &event {
             Event::Settle(_, settlement) => Some(settlement.conclusion()),
             Event::OwnerGone(_) => Some(Conclusion::Doubtful(DoubtReason::OwnerLost)),
-            Event::Grant(_) | Event::Confirm(..) | Event::Forget(_) => None,
+            Event::Grant(_) | Event::Confirm(..) | Event::Found(..) | Event::NotFound(_) | Event::Rule(_) => None,
         };
+        if self.has_conflict() && matches!(event, Event::Settle(_, Settlement::Release(_))) {
+            // Something is there under that key: only an operator opens it.
+            return Err(Refusal::Superseded);
+        }
         let next = RecordState::after(Some(&self.state), event, now)?;
         // Over an earlier doubt the last attempt may learn its truth late, and
         // the record stays as unknown as it was.
@@ -522,6 +639,105 @@ impl Record {
         self.updated_at = now;
         if let (Some(conclusion), Some(last)) = (conclusion, self.attempts.last_mut()) {
             last.ended = Some((now, conclusion));
+        }
+        self.wipe();
+        Ok(())
+    }
+
+    /// Whether a lookup found something different, and nobody has ended that.
+    pub fn has_conflict(&self) -> bool {
+        matches!(self.state, RecordState::Unknown(_)) && self.inquiry.as_ref().is_some_and(|inquiry| inquiry.conflict)
+    }
+
+    /// Applies what somebody else than the owner of its attempt has to say.
+    ///
+    /// # Errors
+    /// [`Refusal`], and then nothing has changed.
+    pub fn amend(&mut self, amendment: Amendment, now: Timestamp) -> Result<(), Refusal> {
+        match amendment {
+            Amendment::Undertake(token, errand, until) => self.undertake(token, errand, until, now),
+            Amendment::Learn(token, asked) => self.learn(token, *asked, now),
+            Amendment::Told(token) => {
+                self.doubt_of(token)?;
+                let inquiry = self.inquiry.get_or_insert_default();
+                inquiry.telling_until = None;
+                inquiry.told_at = Some(now);
+                self.updated_at = now;
+                Ok(())
+            }
+            Amendment::Decide(attempt, ruling, by) => self.decide(attempt, ruling, by, now),
+        }
+    }
+
+    /// The doubt about the attempt of `token`, which is the last one.
+    fn doubt_of(&self, token: AttemptToken) -> Result<&Doubt, Refusal> {
+        match &self.state {
+            RecordState::Unknown(doubt) if doubt.token == token => Ok(doubt),
+            RecordState::InFlight(_)
+            | RecordState::Completed(_)
+            | RecordState::Unknown(_)
+            | RecordState::Released(_)
+            | RecordState::Expired(_) => Err(Refusal::Superseded),
+        }
+    }
+
+    fn undertake(
+        &mut self,
+        token: AttemptToken,
+        errand: Errand,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        self.doubt_of(token)?;
+        let inquiry = self.inquiry.get_or_insert_default();
+        let taken = match errand {
+            Errand::Lookup => &mut inquiry.asking_until,
+            Errand::Notice if inquiry.told_at.is_some() => return Err(Refusal::Undertaken),
+            Errand::Notice => &mut inquiry.telling_until,
+        };
+        if taken.is_some_and(|until| now < until) {
+            return Err(Refusal::Undertaken);
+        }
+        *taken = Some(until);
+        Ok(())
+    }
+
+    fn learn(&mut self, token: AttemptToken, asked: Asked, now: Timestamp) -> Result<(), Refusal> {
+        let doubt = self.doubt_of(token)?.clone();
+        if self.has_conflict() {
+            return Err(Refusal::Superseded);
+        }
+        let inquiry = self.inquiry.get_or_insert_default();
+        let proof = inquiry.weigh(&doubt, &asked);
+        inquiry.note(&asked, proof, now);
+        match (proof, asked.answer) {
+            (Proof::Found, Finding::Found(response)) => self.apply(Event::Found(token, response), now),
+            (Proof::NotFound, _) => self.apply(Event::NotFound(token), now),
+            (Proof::Found | Proof::Different | Proof::NotFoundOnce | Proof::TooEarly | Proof::Nothing(_), _) => {
+                self.updated_at = now;
+                Ok(())
+            }
+        }
+    }
+
+    fn decide(&mut self, attempt: u64, ruling: Ruling, by: Author, now: Timestamp) -> Result<(), Refusal> {
+        let number = match self.attempts.last() {
+            Some(last) if last.id == attempt => last.number,
+            Some(_) | None => return Err(Refusal::Superseded),
+        };
+        let kind = match &ruling {
+            Ruling::Completed(_) => Some(DecisionKind::Completed),
+            Ruling::NotExecuted => Some(DecisionKind::NotExecuted),
+            Ruling::Erase => Some(DecisionKind::Erased),
+            Ruling::Forget => None,
+        };
+        self.apply(Event::Rule(ruling), now)?;
+        if let Some(kind) = kind {
+            if self.decisions.len() >= DECISIONS_KEPT {
+                self.decisions.remove(0);
+            }
+            self.decisions.push(Decision { at: now, kind, attempt: number, by });
+            self.updated_at = now;
         }
         Ok(())
     }

@@ -98,6 +98,8 @@ pub enum NotStored {
     TooLarge,
     /// The store would not take it.
     StoreRefused,
+    /// An operator had it erased.
+    Erased,
 }
 
 /// An answer as it is replayed.

@@ -12,8 +12,10 @@ use std::time::Duration;
 use moka::sync::Cache;
 use tokio::sync::{mpsc, watch};
 
-use super::{Counts, Health, LineageUse, News, Settled, Store, StoreFuture};
+use super::list::{NoSuchPlace, Page, Query, Repeats};
+use super::{CacheCounts, Counts, Health, LineageUse, News, Settled, Store, StoreFuture};
 use crate::model::admission::{Admission, Offer};
+use crate::model::decision::Amendment;
 use crate::model::fingerprint::Fingerprint;
 use crate::model::key::{Identity, Lineage, RecordId};
 use crate::model::record::{AttemptToken, Completion, Record, Refusal, Settlement};
@@ -30,8 +32,11 @@ pub const SHARED_FOR: Duration = Duration::from_secs(1);
 pub struct CachedStore {
     store: Arc<dyn Store>,
     answers: Cache<RecordId, Arc<Answer>>,
-    /// Grows whenever a record was forgotten.
-    forgotten: AtomicU64,
+    /// Grows whenever a record was erased, forgotten or otherwise changed by
+    /// somebody else than its owner.
+    amended: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
 }
 
 /// A completed record, as far as a replay needs it.
@@ -54,7 +59,13 @@ impl CachedStore {
         if let Some(kept) = kept {
             answers = answers.time_to_live(kept);
         }
-        Self { store, answers: answers.build(), forgotten: AtomicU64::new(0) }
+        Self {
+            store,
+            answers: answers.build(),
+            amended: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
     }
 
     /// The answer to the same request, if it is here and still to be replayed.
@@ -65,8 +76,8 @@ impl CachedStore {
         (is_same && !is_over).then(|| Arc::clone(&answer.completion))
     }
 
-    /// Keeps an answer that was asked for when so many records were forgotten.
-    fn keep(&self, offer: Offer, completion: &Arc<Completion>, forgotten: u64) {
+    /// Keeps an answer that was asked for when so many records were amended.
+    fn keep(&self, offer: Offer, completion: &Arc<Completion>, amended: u64) {
         let id = offer.id();
         let answer = Answer {
             identity: offer.identity,
@@ -74,9 +85,9 @@ impl CachedStore {
             completion: Arc::clone(completion),
         };
         self.answers.insert(id, Arc::new(answer));
-        // It may have been forgotten since: after the store told of it, and
-        // before it was here to be dropped.
-        if self.forgotten.load(Ordering::SeqCst) != forgotten {
+        // It may have been erased or forgotten since: after the store told of
+        // it, and before it was here to be dropped.
+        if self.amended.load(Ordering::SeqCst) != amended {
             self.answers.invalidate(&id);
         }
     }
@@ -86,12 +97,14 @@ impl Store for CachedStore {
     fn claim(&self, offer: Offer) -> StoreFuture<'_, Admission> {
         Box::pin(async move {
             if let Some(completion) = self.replay(&offer) {
+                self.hits.fetch_add(1, Ordering::Relaxed);
                 return Ok(Admission::Replay(completion));
             }
-            let forgotten = self.forgotten.load(Ordering::SeqCst);
+            self.misses.fetch_add(1, Ordering::Relaxed);
+            let amended = self.amended.load(Ordering::SeqCst);
             let admission = self.store.claim(offer.clone()).await?;
             if let Admission::Replay(completion) = &admission {
-                self.keep(offer, completion, forgotten);
+                self.keep(offer, completion, amended);
             }
             Ok(admission)
         })
@@ -110,18 +123,30 @@ impl Store for CachedStore {
         self.store.settle(id, token, settlement)
     }
 
-    fn forget(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
+    fn amend(&self, id: RecordId, amendment: Amendment) -> StoreFuture<'_, Result<Arc<Record>, Refusal>> {
         Box::pin(async move {
-            let forgotten = self.store.forget(id, token).await;
+            let amended = self.store.amend(id, amendment).await;
             // Whatever came of it, the store is asked next.
-            self.forgotten.fetch_add(1, Ordering::SeqCst);
+            self.amended.fetch_add(1, Ordering::SeqCst);
             self.answers.invalidate(&id);
-            forgotten
+            amended
         })
     }
 
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {
         self.store.read(id)
+    }
+
+    fn list(&self, query: Query) -> StoreFuture<'_, Result<Page, NoSuchPlace>> {
+        self.store.list(query)
+    }
+
+    fn add_repeats(&self, repeats: Vec<(RecordId, Repeats)>) -> StoreFuture<'_, ()> {
+        self.store.add_repeats(repeats)
+    }
+
+    fn repeats(&self, id: RecordId) -> StoreFuture<'_, Repeats> {
+        self.store.repeats(id)
     }
 
     fn may_hold(&self, id: RecordId) -> bool {
@@ -145,7 +170,8 @@ impl Store for CachedStore {
     }
 
     fn counts(&self) -> Counts {
-        self.store.counts()
+        let (hits, misses) = (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed));
+        Counts { cache: CacheCounts { hits, misses }, ..self.store.counts() }
     }
 
     fn lineages(&self) -> StoreFuture<'_, Vec<LineageUse>> {

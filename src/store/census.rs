@@ -1,12 +1,12 @@
 //! Counts of what stands open, kept beside the rows by every store.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::{Counts, LineageUse};
 use crate::model::admission::{Offer, UnknownCount};
 use crate::model::key::{Lineage, ScopeDigest};
-use crate::model::record::{Record, StateName};
+use crate::model::record::{Record, RecordState, StateName};
 use crate::model::time::Timestamp;
 
 /// The counts. A row that changes is counted out as it was and in as it is.
@@ -14,6 +14,8 @@ use crate::model::time::Timestamp;
 pub(super) struct Census {
     totals: Counts,
     unknown_in_scope: HashMap<(Lineage, ScopeDigest), u64>,
+    /// How many became unknown when.
+    unknown_since: BTreeMap<Timestamp, u64>,
     lineages: HashMap<Lineage, Kin>,
 }
 
@@ -60,6 +62,13 @@ impl Census {
                 if *in_scope == 0 {
                     self.unknown_in_scope.remove(&scope);
                 }
+                if let RecordState::Unknown(doubt) = &record.state {
+                    let at_that_time = self.unknown_since.entry(doubt.since).or_default();
+                    by(at_that_time);
+                    if *at_that_time == 0 {
+                        self.unknown_since.remove(&doubt.since);
+                    }
+                }
             }
             StateName::Completed | StateName::Released | StateName::Expired => {}
         }
@@ -83,7 +92,8 @@ impl Census {
     }
 
     pub(super) fn totals(&self) -> Counts {
-        self.totals
+        let oldest_unknown = self.unknown_since.first_key_value().map(|(since, _)| *since);
+        Counts { oldest_unknown, ..self.totals }
     }
 
     pub(super) fn lineages(&self) -> Vec<LineageUse> {

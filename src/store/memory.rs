@@ -10,9 +10,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::census::Census;
+use super::list::{Cursor, NoSuchPlace, Page, Query, Repeats};
 use super::{Counts, Health, LineageUse, Settled, Store, StoreError, StoreFuture};
 use crate::clock::Clock;
 use crate::model::admission::{Admission, Offer, admit};
+use crate::model::decision::Amendment;
+use crate::model::inquiry::Needs;
 use crate::model::key::RecordId;
 use crate::model::record::{AttemptToken, BootId, Event, Record, RecordState, Refusal, Settlement, Term};
 use crate::model::response::StoredBody;
@@ -42,6 +45,7 @@ pub struct MemoryStore {
 struct Rows {
     by_id: HashMap<RecordId, Arc<Record>>,
     due: BTreeSet<(Timestamp, RecordId)>,
+    repeats: HashMap<RecordId, Repeats>,
     census: Census,
     bytes: u64,
 }
@@ -86,14 +90,19 @@ impl MemoryStore {
         Ok(admission)
     }
 
-    fn apply_now<T>(&self, id: RecordId, event: Event, read: impl Fn(&Record) -> T) -> Result<T, Refusal> {
+    fn apply_now<T>(
+        &self,
+        id: RecordId,
+        change: impl FnOnce(&mut Record, Timestamp) -> Result<(), Refusal>,
+        read: impl Fn(&Record) -> T,
+    ) -> Result<T, Refusal> {
         let now = self.clock.now();
         let mut rows = self.rows();
         let current = rows.by_id.get(&id).map(|record| Record::clone(record));
         let Some(mut record) = current.and_then(|record| record.at(now)) else {
             return Err(Refusal::Superseded);
         };
-        record.apply(event, now)?;
+        change(&mut record, now)?;
         let value = read(&record);
         rows.put(record);
         Ok(value)
@@ -129,7 +138,10 @@ impl Rows {
             let standing = self.by_id.get(&id).and_then(|record| Record::clone(record).at(now));
             match standing {
                 Some(record) => self.put(record),
-                None => self.remove(id),
+                None => {
+                    self.remove(id);
+                    self.repeats.remove(&id);
+                }
             }
         }
     }
@@ -140,7 +152,8 @@ fn weight(record: &Record) -> u64 {
         RecordState::Completed(completion) => completion.response.weight(),
         RecordState::InFlight(_) | RecordState::Unknown(_) | RecordState::Released(_) | RecordState::Expired(_) => 0,
     };
-    ROW_OVERHEAD + (record.key.len() + response) as u64
+    let needs = record.needs.as_ref().map_or(0, Needs::weight);
+    ROW_OVERHEAD + (record.key.len() + needs + response) as u64
 }
 
 impl Store for MemoryStore {
@@ -150,7 +163,9 @@ impl Store for MemoryStore {
 
     fn confirm(&self, id: RecordId, token: AttemptToken, lease: Duration) -> StoreFuture<'_, Result<(), Refusal>> {
         let term = self.term(lease);
-        Box::pin(async move { Ok(self.apply_now(id, Event::Confirm(token, term), |_| ())) })
+        Box::pin(
+            async move { Ok(self.apply_now(id, |record, now| record.apply(Event::Confirm(token, term), now), |_| ())) },
+        )
     }
 
     fn settle(
@@ -167,12 +182,14 @@ impl Store for MemoryStore {
                     return Err(StoreError::Full);
                 }
             }
-            Ok(self.apply_now(id, Event::Settle(token, settlement), Settled::of))
+            Ok(self.apply_now(id, |record, now| record.apply(Event::Settle(token, settlement), now), Settled::of))
         })
     }
 
-    fn forget(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
-        Box::pin(async move { Ok(self.apply_now(id, Event::Forget(token), |_| ())) })
+    fn amend(&self, id: RecordId, amendment: Amendment) -> StoreFuture<'_, Result<Arc<Record>, Refusal>> {
+        Box::pin(async move {
+            Ok(self.apply_now(id, |record, now| record.amend(amendment, now), |record| Arc::new(record.clone())))
+        })
     }
 
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {
@@ -180,6 +197,48 @@ impl Store for MemoryStore {
             let record = self.rows().by_id.get(&id).cloned();
             Ok(record.and_then(|record| Record::clone(&record).at(self.clock.now())).map(Arc::new))
         })
+    }
+
+    /// In the order of their ids.
+    fn list(&self, query: Query) -> StoreFuture<'_, Result<Page, NoSuchPlace>> {
+        Box::pin(async move {
+            let after = match &query.after {
+                None => None,
+                Some(cursor) => match RecordId::from_hex(cursor.0.as_bytes()) {
+                    Some(id) => Some(id),
+                    None => return Ok(Err(NoSuchPlace)),
+                },
+            };
+            let now = self.clock.now();
+            let mut records: Vec<Arc<Record>> = self.rows().by_id.values().cloned().collect();
+            records.retain(|record| Some(record.id()) > after);
+            records.sort_unstable_by_key(|record| record.id());
+            let standing = records.iter().filter_map(|record| Record::clone(record).at(now).map(Arc::new));
+            let mut found: Vec<_> =
+                standing.filter(|record| query.filter.matches(record)).take(query.limit + 1).collect();
+            let more = found.len() > query.limit;
+            found.truncate(query.limit);
+            let last = found.last().filter(|_| more);
+            let next = last.map(|last| Cursor(last.id().to_string().into()));
+            Ok(Ok(Page { records: found, next }))
+        })
+    }
+
+    fn add_repeats(&self, repeats: Vec<(RecordId, Repeats)>) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let mut rows = self.rows();
+            for (id, tally) in repeats {
+                if rows.by_id.contains_key(&id) {
+                    let known = rows.repeats.entry(id).or_default();
+                    *known = known.and(tally);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn repeats(&self, id: RecordId) -> StoreFuture<'_, Repeats> {
+        Box::pin(async move { Ok(self.rows().repeats.get(&id).copied().unwrap_or_default()) })
     }
 
     fn may_hold(&self, id: RecordId) -> bool {
@@ -191,7 +250,8 @@ impl Store for MemoryStore {
     }
 
     fn counts(&self) -> Counts {
-        self.rows().census.totals()
+        let rows = self.rows();
+        Counts { due_since: rows.due.first().map(|(due, _)| *due), ..rows.census.totals() }
     }
 
     fn lineages(&self) -> StoreFuture<'_, Vec<LineageUse>> {

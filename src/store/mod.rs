@@ -4,12 +4,15 @@
 //!
 //! 1. **Atomic.** A claim, a confirmation and a settlement each look at the
 //!    record, decide and write as one step. The decision is never the store's
-//!    own: it is [`admit`](crate::model::admission::admit) for a claim and
-//!    [`Record::apply`](crate::model::record::Record::apply) for the rest.
+//!    own: it is [`admit`](crate::model::admission::admit) for a claim,
+//!    [`Record::apply`](crate::model::record::Record::apply) for what the owner
+//!    of an attempt says and [`Record::amend`](crate::model::record::Record::amend)
+//!    for what others do.
 //! 2. **Durable before it answers.** What a caller is told is granted or
 //!    settled is still so after whatever the store promises to survive.
 //! 3. **Fenced.** A write names the attempt's token; the record's present one
-//!    decides. There is no write without a token.
+//!    decides. An operator's decision names the attempt it was made about by its
+//!    id. There is no write without either.
 //! 4. **Verified.** A record whose identity is not the one asked for, or that
 //!    cannot be read, is [`Admission::Corrupt`] and never absent: absent would
 //!    let the request through a second time.
@@ -29,6 +32,7 @@ mod census;
 #[cfg(test)]
 mod conformance;
 pub mod embedded;
+pub mod list;
 pub mod memory;
 pub mod probe;
 pub mod redis;
@@ -39,7 +43,9 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use self::list::{NoSuchPlace, Page, Query, Repeats};
 use crate::model::admission::{Admission, Offer};
+use crate::model::decision::Amendment;
 use crate::model::key::{Lineage, RecordId};
 use crate::model::record::{AttemptToken, Record, Refusal, Settlement, StateName};
 use crate::model::time::Timestamp;
@@ -65,12 +71,22 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         settlement: Settlement,
     ) -> StoreFuture<'_, Result<Settled, Refusal>>;
 
-    /// Forgets a record that the attempt of `token` completed or left released:
-    /// its key is open again.
-    fn forget(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>>;
+    /// Writes what somebody else than its owner has to say about a record: a
+    /// lookup, or an operator. Returns the record as it stands then.
+    fn amend(&self, id: RecordId, amendment: Amendment) -> StoreFuture<'_, Result<Arc<Record>, Refusal>>;
 
     /// The record as it stands, if there is one.
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>>;
+
+    /// A page of the records there are, in an order of the store's own.
+    fn list(&self, query: Query) -> StoreFuture<'_, Result<Page, NoSuchPlace>>;
+
+    /// Adds to how often records were asked for again. What is lost of it is
+    /// lost.
+    fn add_repeats(&self, repeats: Vec<(RecordId, Repeats)>) -> StoreFuture<'_, ()>;
+
+    /// How often a record was asked for again, as far as it was written down.
+    fn repeats(&self, id: RecordId) -> StoreFuture<'_, Repeats>;
 
     /// Whether there may be a record of that id, as far as this node can tell
     /// while the store cannot be asked. Where nobody else makes records, `false`
@@ -148,6 +164,22 @@ pub struct Counts {
     pub in_flight: u64,
     /// Of unknown outcome.
     pub unknown: u64,
+    /// Since when the oldest of these is.
+    pub oldest_unknown: Option<Timestamp>,
+    /// The earliest time at which a row that is over should have been cleared
+    /// away; where the store does that by itself, `None`.
+    pub due_since: Option<Timestamp>,
+    /// How many claims were answered without asking the store, and how many not.
+    pub cache: CacheCounts,
+}
+
+/// How a cache in front of a store does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheCounts {
+    /// Answered from it.
+    pub hits: u64,
+    /// Asked of the store.
+    pub misses: u64,
 }
 
 /// What still lives of one lineage.

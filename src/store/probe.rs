@@ -11,6 +11,7 @@ use http::{HeaderMap, Method};
 
 use super::{Store, StoreError};
 use crate::model::admission::{Admission, Offer, UnknownCaps};
+use crate::model::decision::{Amendment, Author, Ruling};
 use crate::model::fingerprint::{Presented, Recipe, RecipeId, RequestHead};
 use crate::model::key::{Identity, Lineage, Part, ScopeDigest};
 use crate::model::outcome::ReleaseReason;
@@ -73,7 +74,9 @@ pub async fn probe(
             false
         }
     });
-    store.forget(id, token).await?.map_err(|_| Unfit::Forgetful("deletion"))?;
+    let by = Author { operator: "readiness".into(), reason: "a probe".into() };
+    let forget = Amendment::Decide(attempt_id, Ruling::Forget, by);
+    store.amend(id, forget).await?.map_err(|_| Unfit::Forgetful("deletion"))?;
     if is_whole { Ok(()) } else { Err(Unfit::Forgetful("look")) }
 }
 
@@ -99,5 +102,7 @@ fn offer(boot: BootId, token: AttemptToken, attempt_id: u64) -> Offer {
         lease: STAYS,
         caps: UnknownCaps { per_scope: u64::MAX, per_route: u64::MAX },
         waited_for: None,
+        needs: None,
+        span: None,
     }
 }

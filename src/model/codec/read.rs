@@ -6,13 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderName;
 
-use super::{DecodeError, tag};
+use super::{DecodeError, Head, tag};
+use crate::model::decision::{Author, Decision, DecisionKind};
 use crate::model::fingerprint::{Fingerprint, RecipeId};
+use crate::model::inquiry::{Inconclusive, Inquiry, Lookup, Needs, Occasion, Proof};
 use crate::model::key::{Identity, Lineage, ScopeDigest};
 use crate::model::outcome::{Conclusion, DoubtReason, ReleaseReason};
 use crate::model::record::{
-    Attempt, AttemptToken, BootId, Boundaries, Completion, Doubt, Keeping, Lease, Record, RecordState, Release, Term,
-    Tombstone,
+    Attempt, AttemptToken, BootId, Boundaries, Completion, Doubt, Epitaph, Keeping, Lease, Record, RecordState,
+    Release, Source, SpanName, Term, Tombstone,
 };
 use crate::model::response::{Fields, NotStored, StoredBody, StoredResponse};
 use crate::model::time::Timestamp;
@@ -70,8 +72,11 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self) -> Read<Arc<str>> {
-        let text = str::from_utf8(self.bytes()?).map_err(|_| DecodeError::Malformed("text"))?;
-        Ok(text.into())
+        Ok(self.str()?.into())
+    }
+
+    fn str(&mut self) -> Read<&'a str> {
+        str::from_utf8(self.bytes()?).map_err(|_| DecodeError::Malformed("text"))
     }
 
     fn boolean(&mut self) -> Read<bool> {
@@ -112,8 +117,8 @@ impl<'a> Reader<'a> {
 
     /// A whole record. Here and below, the fields of a literal are read in the
     /// order in which they are written down, and that order is the format.
-    pub(super) fn record(&mut self) -> Read<Record> {
-        Ok(Record {
+    pub(super) fn record(&mut self, has_file: bool) -> Read<Record> {
+        let record = Record {
             identity: Identity::from_bytes(self.array()?),
             route: self.text()?,
             lineage: Lineage::from_bytes(self.array()?),
@@ -123,8 +128,121 @@ impl<'a> Reader<'a> {
             created_at: self.time()?,
             updated_at: self.time()?,
             attempts: self.attempts()?,
+            needs: if has_file { self.needs()? } else { None },
+            inquiry: if has_file { self.optional(Self::inquiry)?.map(Box::new) } else { None },
+            decisions: if has_file { self.decisions()? } else { Vec::new() },
             state: self.state()?,
+        };
+        if has_file != super::has_file(&record) {
+            return Err(DecodeError::Malformed("file"));
+        }
+        Ok(record)
+    }
+
+    pub(super) fn head(&mut self) -> Read<Head<'a>> {
+        let _identity: [u8; 32] = self.array()?;
+        let route = self.str()?;
+        let _lineage: [u8; 8] = self.array()?;
+        Ok(Head { route, key: self.str()?, scope: ScopeDigest::from_bytes(self.array()?) })
+    }
+
+    fn needs(&mut self) -> Read<Option<Needs>> {
+        Ok(match self.byte()? {
+            tag::NONE => None,
+            tag::NEEDS_PLAIN => Some(Needs::Plain(self.bytes()?.into())),
+            tag::NEEDS_SEALED => Some(Needs::Sealed(self.bytes()?.into())),
+            _ => return Err(DecodeError::Malformed("needs")),
         })
+    }
+
+    fn inquiry(&mut self) -> Read<Inquiry> {
+        Ok(Inquiry {
+            asked: self.short_number("number of lookups")?,
+            asking_until: self.optional(Self::time)?,
+            next_at: self.optional(Self::time)?,
+            absent_since: self.optional(Self::time)?,
+            conflict: self.boolean()?,
+            telling_until: self.optional(Self::time)?,
+            told_at: self.optional(Self::time)?,
+            lookups: self.lookups()?,
+        })
+    }
+
+    fn lookups(&mut self) -> Read<Vec<Lookup>> {
+        /// Two times, node, occasion, no status and a proof.
+        const SHORTEST: usize = 1 + 1 + 8 + 1 + 1 + 1;
+        let count = self.count(SHORTEST)?;
+        let mut lookups = Vec::with_capacity(count);
+        for _ in 0..count {
+            lookups.push(self.lookup()?);
+        }
+        Ok(lookups)
+    }
+
+    fn lookup(&mut self) -> Read<Lookup> {
+        Ok(Lookup {
+            started_at: self.time()?,
+            ended_at: self.time()?,
+            node: BootId::from_bytes(self.array()?),
+            occasion: match self.byte()? {
+                tag::OCCASION_RETRY => Occasion::Retry,
+                tag::OCCASION_BACKGROUND => Occasion::Background,
+                _ => return Err(DecodeError::Malformed("occasion")),
+            },
+            status: self.optional(Self::status)?,
+            finding: self.proof()?,
+        })
+    }
+
+    fn proof(&mut self) -> Read<Proof> {
+        Ok(match self.byte()? {
+            tag::PROOF_FOUND => Proof::Found,
+            tag::PROOF_DIFFERENT => Proof::Different,
+            tag::PROOF_NOT_FOUND => Proof::NotFound,
+            tag::PROOF_NOT_FOUND_ONCE => Proof::NotFoundOnce,
+            tag::PROOF_TOO_EARLY => Proof::TooEarly,
+            tag::PROOF_NOTHING => Proof::Nothing(match self.byte()? {
+                tag::INCONCLUSIVE_FAILED => Inconclusive::Failed,
+                tag::INCONCLUSIVE_TIMED_OUT => Inconclusive::TimedOut,
+                tag::INCONCLUSIVE_NO_CONDITION => Inconclusive::NoCondition,
+                tag::INCONCLUSIVE_UNREADABLE => Inconclusive::Unreadable,
+                tag::INCONCLUSIVE_TOO_LARGE => Inconclusive::TooLarge,
+                tag::INCONCLUSIVE_MATCH_MISSING => Inconclusive::MatchMissing,
+                tag::INCONCLUSIVE_TOO_OLD => Inconclusive::TooOld,
+                tag::INCONCLUSIVE_IMPOSSIBLE => Inconclusive::Impossible,
+                _ => return Err(DecodeError::Malformed("reason of a lookup that proved nothing")),
+            }),
+            _ => return Err(DecodeError::Malformed("proof")),
+        })
+    }
+
+    fn decisions(&mut self) -> Read<Vec<Decision>> {
+        /// Time, kind, attempt and two empty texts.
+        const SHORTEST: usize = 1 + 1 + 1 + 1 + 1;
+        let count = self.count(SHORTEST)?;
+        let mut decisions = Vec::with_capacity(count);
+        for _ in 0..count {
+            decisions.push(self.decision()?);
+        }
+        Ok(decisions)
+    }
+
+    fn decision(&mut self) -> Read<Decision> {
+        Ok(Decision {
+            at: self.time()?,
+            kind: match self.byte()? {
+                tag::DECISION_COMPLETED => DecisionKind::Completed,
+                tag::DECISION_NOT_EXECUTED => DecisionKind::NotExecuted,
+                tag::DECISION_ERASED => DecisionKind::Erased,
+                _ => return Err(DecodeError::Malformed("kind of decision")),
+            },
+            attempt: self.short_number("attempt number")?,
+            by: Author { operator: self.text()?, reason: self.text()? },
+        })
+    }
+
+    fn short_number(&mut self, field: &'static str) -> Read<u32> {
+        u32::try_from(self.varint()?).map_err(|_| DecodeError::Malformed(field))
     }
 
     fn fingerprint(&mut self) -> Read<Fingerprint> {
@@ -160,12 +278,24 @@ impl<'a> Reader<'a> {
     }
 
     fn attempt(&mut self) -> Read<Attempt> {
+        let number = self.short_number("attempt number")?;
+        let id = u64::from_be_bytes(self.array()?);
+        let node = BootId::from_bytes(self.array()?);
+        let started_at = self.time()?;
+        let (has_ended, is_traced) = match self.byte()? {
+            tag::ATTEMPT_RUNS => (false, false),
+            tag::ATTEMPT_ENDED => (true, false),
+            tag::ATTEMPT_RUNS_TRACED => (false, true),
+            tag::ATTEMPT_ENDED_TRACED => (true, true),
+            _ => return Err(DecodeError::Malformed("attempt")),
+        };
         Ok(Attempt {
-            number: u32::try_from(self.varint()?).map_err(|_| DecodeError::Malformed("attempt number"))?,
-            id: u64::from_be_bytes(self.array()?),
-            node: BootId::from_bytes(self.array()?),
-            started_at: self.time()?,
-            ended: self.optional(|fields| Ok((fields.time()?, fields.conclusion()?)))?,
+            number,
+            id,
+            node,
+            started_at,
+            ended: if has_ended { Some((self.time()?, self.conclusion()?)) } else { None },
+            span: if is_traced { Some(SpanName { trace: self.array()?, span: self.array()? }) } else { None },
         })
     }
 
@@ -186,6 +316,8 @@ impl<'a> Reader<'a> {
             tag::RELEASE_STOPPING => ReleaseReason::Stopping,
             tag::RELEASE_STATUS => ReleaseReason::Status(self.status()?),
             tag::RELEASE_STATUS_RETRY_AFTER => ReleaseReason::StatusRetryAfter(self.status()?),
+            tag::RELEASE_NOT_FOUND => ReleaseReason::NotFound,
+            tag::RELEASE_DECIDED => ReleaseReason::Decided,
             _ => return Err(DecodeError::Malformed("reason of release")),
         })
     }
@@ -208,11 +340,28 @@ impl<'a> Reader<'a> {
     fn state(&mut self) -> Read<RecordState> {
         Ok(match self.byte()? {
             tag::STATE_IN_FLIGHT => RecordState::InFlight(self.lease()?),
-            tag::STATE_COMPLETED => RecordState::Completed(self.completion()?),
+            tag::STATE_COMPLETED => RecordState::Completed(self.completion(Source::Exchange)?),
+            tag::STATE_COMPLETED_OTHERWISE => match self.source()? {
+                Source::Exchange => return Err(DecodeError::Malformed("source")),
+                source @ (Source::Lookup | Source::Operator) => RecordState::Completed(self.completion(source)?),
+            },
             tag::STATE_UNKNOWN => RecordState::Unknown(self.doubt()?),
             tag::STATE_RELEASED => RecordState::Released(self.release()?),
-            tag::STATE_EXPIRED => RecordState::Expired(Tombstone { boundaries: self.boundaries()? }),
+            tag::STATE_EXPIRED => RecordState::Expired(Tombstone { boundaries: self.boundaries()?, answer: None }),
+            tag::STATE_EXPIRED_WITH_EPITAPH => RecordState::Expired(Tombstone {
+                boundaries: self.boundaries()?,
+                answer: Some(Epitaph { at: self.time()?, status: self.status()?, source: self.source()? }),
+            }),
             _ => return Err(DecodeError::Malformed("state")),
+        })
+    }
+
+    fn source(&mut self) -> Read<Source> {
+        Ok(match self.byte()? {
+            tag::SOURCE_EXCHANGE => Source::Exchange,
+            tag::SOURCE_LOOKUP => Source::Lookup,
+            tag::SOURCE_OPERATOR => Source::Operator,
+            _ => return Err(DecodeError::Malformed("source")),
         })
     }
 
@@ -233,11 +382,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn completion(&mut self) -> Read<Completion> {
+    fn completion(&mut self, source: Source) -> Read<Completion> {
         Ok(Completion {
             token: self.token()?,
             at: self.time()?,
             boundaries: self.boundaries()?,
+            source,
             response: self.response()?,
         })
     }
@@ -288,6 +438,7 @@ impl<'a> Reader<'a> {
             tag::BODY_NOT_STORED => StoredBody::NotStored(match self.byte()? {
                 tag::NOT_STORED_TOO_LARGE => NotStored::TooLarge,
                 tag::NOT_STORED_STORE_REFUSED => NotStored::StoreRefused,
+                tag::NOT_STORED_ERASED => NotStored::Erased,
                 _ => return Err(DecodeError::Malformed("reason for keeping no body")),
             }),
             _ => return Err(DecodeError::Malformed("body")),

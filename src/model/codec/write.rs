@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use super::tag;
+use crate::model::decision::{Decision, DecisionKind};
 use crate::model::fingerprint::Fingerprint;
+use crate::model::inquiry::{Inconclusive, Inquiry, Lookup, Needs, Occasion, Proof};
 use crate::model::outcome::{Conclusion, DoubtReason, ReleaseReason};
 use crate::model::record::{
-    Attempt, AttemptToken, Boundaries, Completion, Doubt, Keeping, Lease, RecordState, Release, Term, Tombstone,
+    Attempt, AttemptToken, Boundaries, Completion, Doubt, Epitaph, Keeping, Lease, Record, RecordState, Release,
+    Source, SpanName, Term, Tombstone,
 };
 use crate::model::response::{NotStored, StoredBody, StoredResponse};
 use crate::model::time::Timestamp;
@@ -90,10 +93,100 @@ impl Writer {
         self.array(&attempt.id.to_be_bytes());
         self.array(attempt.node.as_bytes());
         self.time(attempt.started_at);
-        self.optional(attempt.ended, |out, (at, conclusion)| {
-            out.time(at);
-            out.conclusion(conclusion);
+        self.byte(match (attempt.ended, attempt.span) {
+            (None, None) => tag::ATTEMPT_RUNS,
+            (Some(_), None) => tag::ATTEMPT_ENDED,
+            (None, Some(_)) => tag::ATTEMPT_RUNS_TRACED,
+            (Some(_), Some(_)) => tag::ATTEMPT_ENDED_TRACED,
         });
+        if let Some((at, conclusion)) = attempt.ended {
+            self.time(at);
+            self.conclusion(conclusion);
+        }
+        if let Some(SpanName { trace, span }) = attempt.span {
+            self.array(&trace);
+            self.array(&span);
+        }
+    }
+
+    /// What there is to tell of a record besides its attempts.
+    pub(super) fn file(&mut self, record: &Record) {
+        match &record.needs {
+            None => self.byte(tag::NONE),
+            Some(Needs::Plain(bytes)) => {
+                self.byte(tag::NEEDS_PLAIN);
+                self.bytes(bytes);
+            }
+            Some(Needs::Sealed(bytes)) => {
+                self.byte(tag::NEEDS_SEALED);
+                self.bytes(bytes);
+            }
+        }
+        self.optional(record.inquiry.as_deref(), Self::inquiry);
+        self.count(record.decisions.len());
+        for decision in &record.decisions {
+            self.decision(decision);
+        }
+    }
+
+    fn inquiry(&mut self, inquiry: &Inquiry) {
+        let Inquiry { asked, asking_until, next_at, absent_since, conflict, telling_until, told_at, lookups } = inquiry;
+        self.varint(u64::from(*asked));
+        self.optional(*asking_until, Self::time);
+        self.optional(*next_at, Self::time);
+        self.optional(*absent_since, Self::time);
+        self.boolean(*conflict);
+        self.optional(*telling_until, Self::time);
+        self.optional(*told_at, Self::time);
+        self.count(lookups.len());
+        for lookup in lookups {
+            self.lookup(lookup);
+        }
+    }
+
+    fn lookup(&mut self, lookup: &Lookup) {
+        let Lookup { started_at, ended_at, node, occasion, status, finding } = lookup;
+        self.time(*started_at);
+        self.time(*ended_at);
+        self.array(node.as_bytes());
+        self.byte(match occasion {
+            Occasion::Retry => tag::OCCASION_RETRY,
+            Occasion::Background => tag::OCCASION_BACKGROUND,
+        });
+        self.optional(*status, Self::status);
+        match finding {
+            Proof::Found => self.byte(tag::PROOF_FOUND),
+            Proof::Different => self.byte(tag::PROOF_DIFFERENT),
+            Proof::NotFound => self.byte(tag::PROOF_NOT_FOUND),
+            Proof::NotFoundOnce => self.byte(tag::PROOF_NOT_FOUND_ONCE),
+            Proof::TooEarly => self.byte(tag::PROOF_TOO_EARLY),
+            Proof::Nothing(why) => {
+                self.byte(tag::PROOF_NOTHING);
+                self.byte(match why {
+                    Inconclusive::Failed => tag::INCONCLUSIVE_FAILED,
+                    Inconclusive::TimedOut => tag::INCONCLUSIVE_TIMED_OUT,
+                    Inconclusive::NoCondition => tag::INCONCLUSIVE_NO_CONDITION,
+                    Inconclusive::Unreadable => tag::INCONCLUSIVE_UNREADABLE,
+                    Inconclusive::TooLarge => tag::INCONCLUSIVE_TOO_LARGE,
+                    Inconclusive::MatchMissing => tag::INCONCLUSIVE_MATCH_MISSING,
+                    Inconclusive::TooOld => tag::INCONCLUSIVE_TOO_OLD,
+                    Inconclusive::Impossible => tag::INCONCLUSIVE_IMPOSSIBLE,
+                });
+            }
+        }
+    }
+
+    fn decision(&mut self, decision: &Decision) {
+        let Decision { at, kind, attempt, by } = decision;
+        self.time(*at);
+        self.byte(match kind {
+            DecisionKind::Completed => tag::DECISION_COMPLETED,
+            DecisionKind::NotExecuted => tag::DECISION_NOT_EXECUTED,
+            DecisionKind::Erased => tag::DECISION_ERASED,
+        });
+        self.varint(u64::from(*attempt));
+        self.text(&by.operator);
+        self.text(&by.reason);
     }
 
     fn conclusion(&mut self, conclusion: Conclusion) {
@@ -127,6 +220,8 @@ impl Writer {
                 self.byte(tag::RELEASE_STATUS_RETRY_AFTER);
                 self.status(status);
             }
+            ReleaseReason::NotFound => self.byte(tag::RELEASE_NOT_FOUND),
+            ReleaseReason::Decided => self.byte(tag::RELEASE_DECIDED),
         }
     }
 
@@ -154,7 +249,13 @@ impl Writer {
                 self.lease(lease);
             }
             RecordState::Completed(completion) => {
-                self.byte(tag::STATE_COMPLETED);
+                match completion.source {
+                    Source::Exchange => self.byte(tag::STATE_COMPLETED),
+                    Source::Lookup | Source::Operator => {
+                        self.byte(tag::STATE_COMPLETED_OTHERWISE);
+                        self.source(completion.source);
+                    }
+                }
                 self.completion(completion);
             }
             RecordState::Unknown(doubt) => {
@@ -165,11 +266,26 @@ impl Writer {
                 self.byte(tag::STATE_RELEASED);
                 self.release(release);
             }
-            RecordState::Expired(Tombstone { boundaries }) => {
+            RecordState::Expired(Tombstone { boundaries, answer: None }) => {
                 self.byte(tag::STATE_EXPIRED);
                 self.boundaries(*boundaries);
             }
+            RecordState::Expired(Tombstone { boundaries, answer: Some(Epitaph { at, status, source }) }) => {
+                self.byte(tag::STATE_EXPIRED_WITH_EPITAPH);
+                self.boundaries(*boundaries);
+                self.time(*at);
+                self.status(*status);
+                self.source(*source);
+            }
         }
+    }
+
+    fn source(&mut self, source: Source) {
+        self.byte(match source {
+            Source::Exchange => tag::SOURCE_EXCHANGE,
+            Source::Lookup => tag::SOURCE_LOOKUP,
+            Source::Operator => tag::SOURCE_OPERATOR,
+        });
     }
 
     fn lease(&mut self, lease: &Lease) {
@@ -190,7 +306,7 @@ impl Writer {
     }
 
     fn completion(&mut self, completion: &Completion) {
-        let Completion { token, at, boundaries, response } = completion;
+        let Completion { token, at, boundaries, source: _, response } = completion;
         self.token(*token);
         self.time(*at);
         self.boundaries(*boundaries);
@@ -243,6 +359,7 @@ impl Writer {
                 self.byte(match why {
                     NotStored::TooLarge => tag::NOT_STORED_TOO_LARGE,
                     NotStored::StoreRefused => tag::NOT_STORED_STORE_REFUSED,
+                    NotStored::Erased => tag::NOT_STORED_ERASED,
                 });
             }
         }

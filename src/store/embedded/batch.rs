@@ -10,12 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::index::Index;
 use super::queue::{Op, Reply};
-use super::tables::{Before, Change, Corrupt, Rows, Tables};
+use super::tables::{Before, Change, Corrupt, Rows, Tables, Writes};
 use crate::model::admission::{Admission, Offer, UnknownCount, admit};
+use crate::model::decision::{Amendment, Ruling};
 use crate::model::key::{Lineage, RecordId, ScopeDigest};
 use crate::model::record::{AttemptToken, Event, Record, RecordState, Refusal, Settlement, Term};
 use crate::model::time::Timestamp;
 use crate::store::census::Census;
+use crate::store::list::Repeats;
 use crate::store::{Settled, StoreError};
 
 /// The largest answer that is stored, in bytes. redb takes 3 GiB; refusing one
@@ -43,6 +45,8 @@ pub(super) struct Batch<'a> {
     staged: HashMap<RecordId, usize>,
     /// How the staged changes move the counts of unknown records.
     doubts: Vec<(Lineage, ScopeDigest, i64)>,
+    /// What is added to repeats; `None`: they begin anew.
+    repeats: Vec<(RecordId, Option<Repeats>)>,
     deferred: Vec<Deferred>,
 }
 
@@ -62,13 +66,14 @@ impl<'a> Batch<'a> {
             changes: Vec::new(),
             staged: HashMap::new(),
             doubts: Vec::new(),
+            repeats: Vec::new(),
             deferred: Vec::new(),
         }
     }
 
     /// What is to be written, and who is to be told then.
-    pub(super) fn finish(self) -> (Vec<Change>, Vec<Deferred>) {
-        (self.changes, self.deferred)
+    pub(super) fn finish(self) -> (Writes, Vec<Deferred>) {
+        (Writes { changes: self.changes, repeats: self.repeats }, self.deferred)
     }
 
     /// Judges one operation.
@@ -81,11 +86,25 @@ impl<'a> Batch<'a> {
             Op::Claim(offer, reply) => self.claim(&offer, reply),
             Op::Confirm(id, token, reply) => {
                 let event = Event::Confirm(token, self.ground.term);
-                self.apply(id, event, |_| (), reply)
+                self.apply(id, |record, now| record.apply(event, now), |_| (), reply)
             }
             Op::Settle(id, token, settlement, reply) => self.settle(id, token, settlement, reply),
-            Op::Forget(id, token, reply) => self.apply(id, Event::Forget(token), |_| (), reply),
+            Op::Amend(id, amendment, reply) => self.amend(id, *amendment, reply),
             Op::Read(id, reply) => self.read(id, reply),
+            Op::Rows(reply) => {
+                _ = reply.send(Ok(self.ground.tables.rows()?));
+                Ok(())
+            }
+            Op::Repeats(repeats, reply) => {
+                let known = repeats.into_iter().filter(|(id, _)| self.ground.index.place(*id).is_some());
+                self.repeats.extend(known.map(|(id, tally)| (id, Some(tally))));
+                self.answer(reply, (), true);
+                Ok(())
+            }
+            Op::RepeatsOf(id, reply) => {
+                _ = reply.send(Ok(self.ground.tables.repeats(id)?));
+                Ok(())
+            }
         }
     }
 
@@ -124,13 +143,25 @@ impl<'a> Batch<'a> {
             _ = reply.send(Err(StoreError::Full));
             return Ok(());
         }
-        self.apply(id, Event::Settle(token, settlement), Settled::of, reply)
+        self.apply(id, |record, now| record.apply(Event::Settle(token, settlement), now), Settled::of, reply)
+    }
+
+    fn amend(
+        &mut self,
+        id: RecordId,
+        amendment: Amendment,
+        reply: Reply<Result<Arc<Record>, Refusal>>,
+    ) -> Result<(), redb::Error> {
+        if matches!(amendment, Amendment::Decide(_, Ruling::Forget, _)) {
+            self.repeats.push((id, None));
+        }
+        self.apply(id, |record, now| record.amend(amendment, now), |record| Arc::new(record.clone()), reply)
     }
 
     fn apply<T: Send + 'static>(
         &mut self,
         id: RecordId,
-        event: Event,
+        change: impl FnOnce(&mut Record, Timestamp) -> Result<(), Refusal>,
         read: impl Fn(&Record) -> T,
         reply: Reply<Result<T, Refusal>>,
     ) -> Result<(), redb::Error> {
@@ -153,7 +184,7 @@ impl<'a> Batch<'a> {
             return Ok(());
         };
         let mut record = standing.clone();
-        match record.apply(event, now) {
+        match change(&mut record, now) {
             Err(refusal) => self.answer(reply, Err(refusal), waits),
             // What changes nothing (a confirmation, a settlement told twice)
             // is durable already and writes nothing.

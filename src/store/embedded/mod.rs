@@ -19,6 +19,7 @@ mod backend;
 mod batch;
 mod folder;
 mod index;
+mod pages;
 mod queue;
 mod tables;
 #[cfg(test)]
@@ -40,9 +41,11 @@ use self::queue::{Op, Queue, Reply};
 use self::tables::LoadError;
 use self::writer::{IsThere, Opener, Source, Writer, lock};
 use super::census::Census;
+use super::list::{NoSuchPlace, Page, Query, Repeats};
 use super::{Counts, Health, LineageUse, Settled, Store, StoreError, StoreFuture};
 use crate::clock::Clock;
 use crate::model::admission::{Admission, Offer};
+use crate::model::decision::Amendment;
 use crate::model::key::RecordId;
 use crate::model::record::{AttemptToken, BootId, Record, Refusal, Settlement};
 use crate::model::time::Timestamp;
@@ -148,6 +151,8 @@ struct Shared {
     census: Mutex<Census>,
     health: watch::Sender<Health>,
     rows: AtomicU64,
+    /// When time next changes a row, in milliseconds; 0: never.
+    first_due: AtomicU64,
     /// How it ended, once it has.
     ended: watch::Sender<Option<Result<(), String>>>,
 }
@@ -155,6 +160,10 @@ struct Shared {
 impl Shared {
     fn count_rows(&self, rows: u64) {
         self.rows.store(rows, Ordering::Relaxed);
+    }
+
+    fn due_since(&self, first_due: Option<Timestamp>) {
+        self.first_due.store(first_due.map_or(0, Timestamp::as_millis), Ordering::Relaxed);
     }
 }
 
@@ -219,6 +228,7 @@ impl EmbeddedStore {
             census: Mutex::default(),
             health: watch::Sender::new(Health::Ready),
             rows: AtomicU64::new(0),
+            first_due: AtomicU64::new(0),
             ended: watch::Sender::new(None),
         });
         let writer = Writer::new(source, Arc::clone(&shared), sync == Sync::Always, loaded);
@@ -299,12 +309,26 @@ impl Store for EmbeddedStore {
         self.ask(move |reply| Op::Settle(id, token, settlement, reply))
     }
 
-    fn forget(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
-        self.ask(move |reply| Op::Forget(id, token, reply))
+    fn amend(&self, id: RecordId, amendment: Amendment) -> StoreFuture<'_, Result<Arc<Record>, Refusal>> {
+        let amendment = Box::new(amendment);
+        self.ask(move |reply| Op::Amend(id, amendment, reply))
     }
 
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {
         self.ask(move |reply| Op::Read(id, reply))
+    }
+
+    /// In the order in which they last changed, the longest ago first.
+    fn list(&self, query: Query) -> StoreFuture<'_, Result<Page, NoSuchPlace>> {
+        Box::pin(pages::list(self, query))
+    }
+
+    fn add_repeats(&self, repeats: Vec<(RecordId, Repeats)>) -> StoreFuture<'_, ()> {
+        self.ask(|reply| Op::Repeats(repeats, reply))
+    }
+
+    fn repeats(&self, id: RecordId) -> StoreFuture<'_, Repeats> {
+        self.ask(move |reply| Op::RepeatsOf(id, reply))
     }
 
     /// After a failure this is what was there before it.
@@ -317,7 +341,8 @@ impl Store for EmbeddedStore {
     }
 
     fn counts(&self) -> Counts {
-        lock(&self.shared.census).totals()
+        let first_due = Some(self.shared.first_due.load(Ordering::Relaxed)).filter(|&due| due > 0);
+        Counts { due_since: first_due.map(Timestamp::from_millis), ..lock(&self.shared.census).totals() }
     }
 
     fn lineages(&self) -> StoreFuture<'_, Vec<LineageUse>> {

@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use super::tables::Rows;
 use crate::model::admission::{Admission, Offer};
+use crate::model::decision::Amendment;
 use crate::model::key::RecordId;
 use crate::model::record::{AttemptToken, Record, Refusal, Settlement};
+use crate::store::list::Repeats;
 use crate::store::{Settled, StoreError};
 
 /// How many operations wait at most. The engine's own limits (`in_flight`,
@@ -31,10 +34,16 @@ pub(super) enum Op {
     Confirm(RecordId, AttemptToken, Reply<Result<(), Refusal>>),
     /// [`Store::settle`](crate::store::Store::settle)
     Settle(RecordId, AttemptToken, Settlement, Reply<Result<Settled, Refusal>>),
-    /// [`Store::forget`](crate::store::Store::forget)
-    Forget(RecordId, AttemptToken, Reply<Result<(), Refusal>>),
+    /// [`Store::amend`](crate::store::Store::amend)
+    Amend(RecordId, Box<Amendment>, Reply<Result<Arc<Record>, Refusal>>),
     /// [`Store::read`](crate::store::Store::read)
     Read(RecordId, Reply<Option<Arc<Record>>>),
+    /// All rows as they are committed, for [`Store::list`](crate::store::Store::list).
+    Rows(Reply<Rows>),
+    /// [`Store::add_repeats`](crate::store::Store::add_repeats)
+    Repeats(Vec<(RecordId, Repeats)>, Reply<()>),
+    /// [`Store::repeats`](crate::store::Store::repeats)
+    RepeatsOf(RecordId, Reply<Repeats>),
 }
 
 impl Op {
@@ -43,7 +52,9 @@ impl Op {
         match self {
             Op::Settle(_, _, Settlement::Complete(response), _) => 512 + response.weight(),
             Op::Settle(_, _, Settlement::Release(_) | Settlement::Doubt(_), _) | Op::Claim(..) => 512,
-            Op::Confirm(..) | Op::Forget(..) | Op::Read(..) => 64,
+            Op::Amend(..) => 1024,
+            Op::Repeats(repeats, _) => 64 * repeats.len(),
+            Op::Confirm(..) | Op::Read(..) | Op::Rows(_) | Op::RepeatsOf(..) => 64,
         }
     }
 
@@ -52,7 +63,11 @@ impl Op {
         let error = StoreError::Unavailable(why.to_owned());
         match self {
             Op::Claim(_, reply) => _ = reply.send(Err(error)),
-            Op::Confirm(_, _, reply) | Op::Forget(_, _, reply) => _ = reply.send(Err(error)),
+            Op::Confirm(_, _, reply) => _ = reply.send(Err(error)),
+            Op::Amend(_, _, reply) => _ = reply.send(Err(error)),
+            Op::Rows(reply) => _ = reply.send(Err(error)),
+            Op::Repeats(_, reply) => _ = reply.send(Err(error)),
+            Op::RepeatsOf(_, reply) => _ = reply.send(Err(error)),
             Op::Settle(_, _, _, reply) => _ = reply.send(Err(error)),
             Op::Read(_, reply) => _ = reply.send(Err(error)),
         }

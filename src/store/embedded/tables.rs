@@ -6,6 +6,7 @@
 //! INDEX     place               → id (16)  open? (1)  crc32 (4)
 //! DUE       (due ms, place)     → id (16)  vanishes then? (1)  crc32 (4)
 //! LINEAGES  lineage             → route name, until when its records may live (ms)
+//! REPEATS   id                  → replays, mismatches, when each was last (ms; 0: never)
 //! ```
 //!
 //! Rows are a log: every new state of a record gets the next place, and the
@@ -18,6 +19,7 @@
 //! counted against the rows.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use redb::{
@@ -31,6 +33,7 @@ use crate::model::key::{Lineage, RecordId};
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::store::census::Census;
+use crate::store::list::Repeats;
 
 type Mark = [u8; 21];
 
@@ -42,6 +45,11 @@ const ROWS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("rows");
 const INDEX: TableDefinition<'_, u64, &Mark> = TableDefinition::new("index");
 const DUE: TableDefinition<'_, (u64, u64), &Mark> = TableDefinition::new("due");
 const LINEAGES: TableDefinition<'_, &[u8; 8], (&str, u64)> = TableDefinition::new("lineages");
+
+const REPEATS: TableDefinition<'_, &[u8; 16], (u64, u64, u64, u64)> = TableDefinition::new("repeats");
+/// How many repeats are looked at for one that is written, whether their record
+/// is still there.
+const REPEATS_TIDIED: usize = 2;
 
 const FORMAT_KEY: &str = "format";
 /// The version of the layout above. Any change of it is a new number.
@@ -59,6 +67,22 @@ pub(super) struct Tables {
     database: Database,
     next_place: u64,
     lineages: HashMap<Lineage, u64>,
+    /// Up to where repeats were tidied.
+    tidied: [u8; 16],
+}
+
+/// All that a batch writes.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    pub(super) changes: Vec<Change>,
+    /// What is added to repeats; `None`: they begin anew.
+    pub(super) repeats: Vec<(RecordId, Option<Repeats>)>,
+}
+
+impl Writes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.repeats.is_empty()
+    }
 }
 
 /// What a start finds.
@@ -148,6 +172,23 @@ impl Rows {
         let row = self.0.get(place)?;
         Ok(read_row(id, row.as_ref().map(redb::AccessGuard::value)))
     }
+
+    /// Looks at the rows behind `place`, in their order, until `look` has seen
+    /// enough; it is given each row's place and bytes.
+    pub(super) fn walk(
+        &self,
+        behind: Option<u64>,
+        mut look: impl FnMut(u64, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), redb::Error> {
+        let from = behind.map_or(0, |place| place.saturating_add(1));
+        for entry in self.0.range(from..)? {
+            let (place, row) = entry?;
+            if look(place.value(), row.value()).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reads a row that must be there and must be `id`'s.
@@ -187,6 +228,16 @@ fn mark_checksum(salt: &[u8], body: &[u8]) -> [u8; 4] {
     hasher.finalize().to_be_bytes()
 }
 
+fn write_tally(tally: Repeats) -> (u64, u64, u64, u64) {
+    let millis = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_millis);
+    (tally.replays, tally.mismatches, millis(tally.replayed_at), millis(tally.mismatched_at))
+}
+
+fn read_tally((replays, mismatches, replayed_at, mismatched_at): (u64, u64, u64, u64)) -> Repeats {
+    let time = |millis: u64| (millis > 0).then(|| Timestamp::from_millis(millis));
+    Repeats { replays, mismatches, replayed_at: time(replayed_at), mismatched_at: time(mismatched_at) }
+}
+
 fn due_salt(due: u64, place: u64) -> [u8; 16] {
     ((u128::from(due) << 64) | u128::from(place)).to_be_bytes()
 }
@@ -210,7 +261,7 @@ impl Tables {
         let database = builder.create_with_backend(backend)?;
         prepare(&database)?;
         let mut loaded = Loaded {
-            tables: Tables { database, next_place: 0, lineages: HashMap::new() },
+            tables: Tables { database, next_place: 0, lineages: HashMap::new(), tidied: [0; 16] },
             index: Index::default(),
             census: Census::default(),
             first_due: None,
@@ -230,7 +281,8 @@ impl Tables {
     /// and these tables are of no more use.
     pub(super) fn commit(
         &mut self,
-        changes: &[Change],
+        Writes { changes, repeats }: &Writes,
+        is_there: impl Fn(RecordId) -> bool,
         sweep: usize,
         now: Timestamp,
     ) -> Result<Committed, redb::Error> {
@@ -262,6 +314,9 @@ impl Tables {
                 self.lineages.insert(lineage, until);
             }
         }
+        if !repeats.is_empty() {
+            Self::add_up(&mut self.tidied, &transaction, repeats, is_there)?;
+        }
         transaction.commit()?;
         Ok(committed)
     }
@@ -276,6 +331,44 @@ impl Tables {
             }
         }
         grown
+    }
+
+    /// How often a record was asked for again.
+    pub(super) fn repeats(&self, id: RecordId) -> Result<Repeats, redb::Error> {
+        let transaction = self.database.begin_read()?;
+        let table = match transaction.open_table(REPEATS) {
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Repeats::default()),
+            table => table?,
+        };
+        Ok(table.get(id.as_bytes())?.map(|found| read_tally(found.value())).unwrap_or_default())
+    }
+
+    /// Adds repeats up as one step, and clears some away whose record is gone:
+    /// it does not cost the sweep of records a look.
+    fn add_up(
+        tidied: &mut [u8; 16],
+        transaction: &redb::WriteTransaction,
+        repeats: &[(RecordId, Option<Repeats>)],
+        is_there: impl Fn(RecordId) -> bool,
+    ) -> Result<(), redb::Error> {
+        let mut table = transaction.open_table(REPEATS)?;
+        for (id, tally) in repeats {
+            let Some(tally) = tally else {
+                table.remove(id.as_bytes())?;
+                continue;
+            };
+            let known = table.get(id.as_bytes())?.map(|found| read_tally(found.value())).unwrap_or_default();
+            table.insert(id.as_bytes(), write_tally(known.and(*tally)))?;
+        }
+        let mut looked_at = Vec::new();
+        for entry in table.range::<&[u8; 16]>(&*tidied..)?.take(REPEATS_TIDIED * repeats.len() + 1) {
+            looked_at.push(*entry?.0.value());
+        }
+        *tidied = looked_at.last().copied().filter(|_| looked_at.len() > 1).unwrap_or_default();
+        for id in looked_at.into_iter().filter(|id| !is_there(RecordId::from_bytes(*id))) {
+            table.remove(&id)?;
+        }
+        Ok(())
     }
 
     /// Writes something of size and takes it away again: a disk that is still

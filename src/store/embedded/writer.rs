@@ -17,7 +17,7 @@ use super::backend::{Fault, Tally, Watched, guarded};
 use super::batch::{Batch, Ground};
 use super::index::Index;
 use super::queue::{BatchLimit, Op, Patience};
-use super::tables::{Before, Change, Committed, LoadError, Loaded, Tables};
+use super::tables::{Before, Change, Committed, LoadError, Loaded, Tables, Writes};
 use crate::clock::Clock;
 use crate::model::record::{BootId, Event, Record, RecordState, Term};
 use crate::model::time::Timestamp;
@@ -103,7 +103,7 @@ impl Source {
         let now = self.clock.now();
         let mut slice = SWEEP_ON_A_FULL_DISK;
         while loaded.first_due.is_some_and(|due| due <= now) {
-            let committed = loaded.tables.commit(&[], slice, now)?;
+            let committed = loaded.tables.commit(&Writes::default(), |_| true, slice, now)?;
             slice = SWEEP_ALONE.min(slice * 2);
             take_in(&[], &committed, &mut loaded.index, &mut loaded.census);
             loaded.first_due = committed.first_due;
@@ -124,9 +124,11 @@ impl Source {
             records = changes.len(),
             "requests were in flight when the last run ended; their outcome is unknown"
         );
-        for slice in changes.chunks(DISOWN_SLICE) {
-            let committed = loaded.tables.commit(slice, 0, now)?;
-            take_in(slice, &committed, &mut loaded.index, &mut loaded.census);
+        let mut changes = changes.into_iter().peekable();
+        while changes.peek().is_some() {
+            let slice = Writes { changes: changes.by_ref().take(DISOWN_SLICE).collect(), repeats: Vec::new() };
+            let committed = loaded.tables.commit(&slice, |_| true, 0, now)?;
+            take_in(&slice.changes, &committed, &mut loaded.index, &mut loaded.census);
             loaded.first_due = committed.first_due;
         }
         Ok(())
@@ -190,6 +192,7 @@ impl Writer {
         self.shared.count_rows(loaded.index.rows());
         *lock(&self.shared.index) = loaded.index;
         self.first_due = loaded.first_due;
+        self.shared.due_since(loaded.first_due);
         self.tables = Some(loaded.tables);
         *lock(&self.shared.census) = loaded.census;
     }
@@ -242,7 +245,7 @@ impl Writer {
         let tally = &self.source.tally;
         let idle = ops.is_empty();
         let term = Term::Process(self.source.boot);
-        let (changes, mut deferred) = {
+        let (writes, mut deferred) = {
             let index = lock(&self.shared.index);
             let mut batch = Batch::new(Ground { tables, index: &index, census: &self.shared.census, now, term });
             for op in ops {
@@ -250,21 +253,23 @@ impl Writer {
             }
             batch.finish()
         };
-        let sweep = if changes.is_empty() { SWEEP_ALONE } else { SWEEP_ALONG + 2 * changes.len() };
-        if changes.is_empty() {
+        let sweep = if writes.is_empty() { SWEEP_ALONE } else { SWEEP_ALONG + 2 * writes.changes.len() };
+        if writes.is_empty() {
             deferred.into_iter().for_each(|answer| answer(Ok(())));
             deferred = Vec::new();
             if !idle && (!overdue || self.swept.elapsed() < SWEEP_EVERY) {
                 return Ok(());
             }
         }
-        match tables.commit(&changes, sweep, now) {
+        let is_there = |id| lock(&self.shared.index).place(id).is_some();
+        match tables.commit(&writes, is_there, sweep, now) {
             Ok(committed) => {
                 let mut index = lock(&self.shared.index);
-                take_in(&changes, &committed, &mut index, &mut lock(&self.shared.census));
+                take_in(&writes.changes, &committed, &mut index, &mut lock(&self.shared.census));
                 self.shared.count_rows(index.rows());
                 drop(index);
                 self.first_due = committed.first_due;
+                self.shared.due_since(committed.first_due);
                 self.swept = Instant::now();
                 deferred.into_iter().for_each(|answer| answer(Ok(())));
                 Ok(())

@@ -10,6 +10,7 @@ use super::claims::Held;
 use super::servers::Link;
 use super::step::{Decision, Known, Written};
 use crate::model::admission::{Admission, Offer, admit};
+use crate::model::decision::{Amendment, Ruling};
 use crate::model::key::RecordId;
 use crate::model::record::{AttemptToken, Event, Record, RecordState, Refusal, Settlement, StateName, Term};
 use crate::model::response::StoredBody;
@@ -169,6 +170,56 @@ impl RedisStore {
             self.state.seen.invalidate(&id);
         }
         Ok(answer)
+    }
+}
+
+impl RedisStore {
+    /// Writes what somebody else than its owner has to say about a record.
+    pub(super) async fn amend_now(
+        &self,
+        id: RecordId,
+        amendment: Amendment,
+    ) -> Result<Result<Arc<Record>, Refusal>, StoreError> {
+        let mut replaced = None;
+        let done = self
+            .step(id, None)
+            .tells()
+            .run(|before, moment| {
+                let standing = before.clone().and_then(|record| record.at(moment.now));
+                let (Some(before), Some(mut record)) = (before, standing) else {
+                    return Decision::Answer(Ok(Err(Refusal::Superseded)));
+                };
+                match record.amend(amendment.clone(), moment.now) {
+                    Err(refusal) => Decision::Answer(Ok(Err(refusal))),
+                    Ok(()) if record == before => Decision::Answer(Ok(Ok(Arc::new(record)))),
+                    Ok(()) => {
+                        replaced = Some(before);
+                        let amended = Arc::new(record.clone());
+                        Decision::Write(record, Ok(Ok(amended)))
+                    }
+                }
+            })
+            .await?;
+        if let Some(Written { record, .. }) = &done.written {
+            self.state.count(replaced.as_ref(), Some(record));
+            match &record.state {
+                RecordState::Completed(completion) => {
+                    let keeping = done.at.until(completion.boundaries.guarded_until);
+                    self.remember_for(record.lineage, &record.route, keeping, done.at);
+                }
+                RecordState::Released(release) => {
+                    let keeping = done.at.until(release.until);
+                    self.remember_for(record.lineage, &record.route, keeping, done.at);
+                }
+                RecordState::InFlight(_) | RecordState::Unknown(_) | RecordState::Expired(_) => {}
+            }
+        }
+        if matches!(amendment, Amendment::Decide(_, Ruling::Forget, _)) && done.written.is_some() {
+            self.state.seen.invalidate(&id);
+            self.state.recent.forget(id);
+            self.drop_repeats(id).await;
+        }
+        done.answer
     }
 }
 

@@ -22,9 +22,11 @@
 mod claims;
 mod clock;
 mod life;
+mod pages;
 mod put;
 mod recent;
 mod registry;
+mod repeats;
 mod restore;
 mod row;
 mod servers;
@@ -46,11 +48,13 @@ use tokio_util::task::TaskTracker;
 use self::servers::{Fault, Servers};
 use self::state::State;
 use self::step::Decision;
+use super::list::{NoSuchPlace, Page, Query, Repeats};
 use super::{Counts, Health, LineageUse, News, Settled, Store, StoreError, StoreFuture};
 use crate::clock::Clock;
 use crate::model::admission::{Admission, Offer};
+use crate::model::decision::Amendment;
 use crate::model::key::{Lineage, RecordId};
-use crate::model::record::{AttemptToken, BootId, Event, Record, Refusal, Settlement};
+use crate::model::record::{AttemptToken, BootId, Record, Refusal, Settlement};
 use crate::model::time::Timestamp;
 use crate::plan::RedisPlan;
 
@@ -187,13 +191,8 @@ impl Store for RedisStore {
         Box::pin(self.settle_now(id, token, settlement))
     }
 
-    fn forget(&self, id: RecordId, token: AttemptToken) -> StoreFuture<'_, Result<(), Refusal>> {
-        Box::pin(async move {
-            let (answer, _) = self.apply(id, token, |_| Event::Forget(token), |_| ()).await?;
-            self.state.seen.invalidate(&id);
-            self.state.recent.forget(id);
-            Ok(answer)
-        })
+    fn amend(&self, id: RecordId, amendment: Amendment) -> StoreFuture<'_, Result<Arc<Record>, Refusal>> {
+        Box::pin(self.amend_now(id, amendment))
     }
 
     fn read(&self, id: RecordId) -> StoreFuture<'_, Option<Arc<Record>>> {
@@ -203,6 +202,19 @@ impl Store for RedisStore {
             };
             self.step(id, None).run(read).await?.answer
         })
+    }
+
+    /// As the servers come upon them.
+    fn list(&self, query: Query) -> StoreFuture<'_, Result<Page, NoSuchPlace>> {
+        Box::pin(self.page(query))
+    }
+
+    fn add_repeats(&self, repeats: Vec<(RecordId, Repeats)>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { Ok(self.write_repeats(repeats).await?) })
+    }
+
+    fn repeats(&self, id: RecordId) -> StoreFuture<'_, Repeats> {
+        Box::pin(async move { Ok(self.read_repeats(id).await?) })
     }
 
     fn announce(&self, lineages: Vec<Lineage>) -> StoreFuture<'_, ()> {

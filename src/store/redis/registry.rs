@@ -73,9 +73,14 @@ impl RedisStore {
     /// its record can live.
     pub(super) fn remember(&self, offer: &Offer, now: Timestamp) {
         let keeping = offer.keeping.retention.saturating_add(offer.keeping.guard);
-        let Some(until) = self.state.remembered.grow(offer.lineage, keeping, now) else { return };
-        let write = self.clone().list(offer.lineage, offer.route.to_string(), until);
-        let (store, lineage) = (self.clone(), offer.lineage);
+        self.remember_for(offer.lineage, &offer.route, keeping, now);
+    }
+
+    /// Sees to it that a lineage is listed for at least `keeping` from now.
+    pub(super) fn remember_for(&self, lineage: Lineage, route: &str, keeping: Duration, now: Timestamp) {
+        let Some(until) = self.state.remembered.grow(lineage, keeping, now) else { return };
+        let write = self.clone().enlist(lineage, route.to_owned(), until);
+        let store = self.clone();
         self.tasks.spawn(async move {
             if let Err(error) = write.await {
                 tracing::debug!(%error, "a lineage could not be listed; it is tried again with the next claim");
@@ -84,7 +89,7 @@ impl RedisStore {
         });
     }
 
-    async fn list(self, lineage: Lineage, route: String, until: Timestamp) -> Result<(), Fault> {
+    async fn enlist(self, lineage: Lineage, route: String, until: Timestamp) -> Result<(), Fault> {
         let key = self.state.keys.other(LINEAGES);
         let mut list = redis::cmd("ZADD");
         list.arg(&key).arg("GT").arg(until.as_millis()).arg(format!("{lineage} {route}"));
@@ -95,7 +100,7 @@ impl RedisStore {
     pub(super) async fn tend_lineages(&self, now: Timestamp) -> Result<(), Fault> {
         let open = self.state.with_census(|census| census.lineages());
         for usage in open.into_iter().filter(|usage| usage.open > 0) {
-            self.clone().list(usage.lineage, usage.route.to_string(), now.after(OPEN_LIVES)).await?;
+            self.clone().enlist(usage.lineage, usage.route.to_string(), now.after(OPEN_LIVES)).await?;
         }
         let key = self.state.keys.other(LINEAGES);
         let mut drop_past = redis::cmd("ZREMRANGEBYSCORE");

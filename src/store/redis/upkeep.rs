@@ -28,7 +28,7 @@ const EVERY: Duration = Duration::from_secs(10);
 /// nodes disagree on what there is.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How many keys one SCAN looks at.
-const SCAN_COUNT: u32 = 1000;
+pub(super) const SCAN_COUNT: u32 = 1000;
 /// How many rows are cut down at a time.
 const CUTS_AT_ONCE: usize = 16;
 /// A pass rests for so many times as long as its last SCAN took, so that a node
@@ -135,7 +135,7 @@ impl RedisStore {
         }
     }
 
-    fn read_scan(&self, value: Value) -> Result<(String, Vec<RecordId>), Fault> {
+    pub(super) fn read_scan(&self, value: Value) -> Result<(String, Vec<RecordId>), Fault> {
         let strange = || Fault::Refused("its answer to SCAN cannot be read".into());
         let Value::Array(parts) = value else { return Err(strange()) };
         let [Value::BulkString(cursor), Value::Array(keys)] = parts.as_slice() else { return Err(strange()) };
