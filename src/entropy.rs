@@ -1,5 +1,7 @@
 //! Randomness from the operating system.
 
+use std::time::Duration;
+
 use crate::model::record::{AttemptToken, BootId};
 
 /// The operating system gave no random bytes. Nothing is claimed without them:
@@ -36,4 +38,12 @@ pub fn attempt_id() -> Result<u64, NoEntropy> {
 /// [`NoEntropy`].
 pub fn boot_id() -> Result<BootId, NoEntropy> {
     random().map(BootId::from_bytes)
+}
+
+/// A duration near that one, a quarter more or less, so that what many wait for
+/// does not come to all of them at once.
+pub fn around(duration: Duration) -> Duration {
+    // Without randomness they all come at once, and nothing worse happens.
+    let part = random::<2>().map_or(0x8000, u16::from_be_bytes);
+    duration.mul_f64(0.75 + f64::from(part) / f64::from(u16::MAX) / 2.0)
 }

@@ -29,7 +29,8 @@
 //! machine between [`store`] and [`destination`], which are seams, like
 //! [`clock`]. [`admin`] is the operator's side, [`telemetry`] what the process
 //! says about itself, [`orphans`] the check that no plan loses sight of live
-//! records, [`tls`] makes TLS of certificates and keys. [`cli`] has one file a
+//! records, [`tls`] makes TLS of certificates and keys, [`seal`] keeps a secret in
+//! a store, [`receipt`] is what there is to tell of a record. [`cli`] has one file a
 //! command; [`ledger`] is the practice destination. Imports run one way;
 //! `tests/architecture.rs` holds them to it.
 
@@ -45,6 +46,8 @@ pub mod ledger;
 pub mod model;
 pub mod orphans;
 pub mod plan;
+pub mod receipt;
+pub mod seal;
 pub mod store;
 pub mod telemetry;
 pub mod tls;

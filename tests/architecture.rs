@@ -16,7 +16,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("telemetry", &["model"]),
     ("store", &["model", "plan", "clock", "tls"]),
     ("destination", &["model", "plan", "tls"]),
-    ("engine", &["model", "plan", "clock", "entropy", "store", "destination", "telemetry"]),
+    ("engine", &["model", "plan", "clock", "entropy", "seal", "receipt", "store", "destination", "telemetry"]),
     ("ingress", &["model", "plan", "engine", "destination", "telemetry", "tls"]),
     ("admin", &["plan", "engine", "store", "telemetry"]),
     ("orphans", &["model", "plan", "store"]),

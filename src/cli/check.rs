@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::config::{self, show_duration};
 use crate::plan::StorePlan;
 use crate::plan::policy::OnUnknown;
+use crate::plan::reconcile::Reconcile;
 use crate::plan::route::Route;
 
 /// Validate a configuration file; print its routes, and warnings
@@ -45,12 +46,24 @@ fn store(plan: &StorePlan) -> String {
     }
 }
 
+/// How a destination is asked, in short.
+pub(super) fn asks(reconcile: &Reconcile) -> String {
+    format!(
+        "asks {} {}, settles after {}, gives up after {}",
+        reconcile.request.method,
+        reconcile.request.path.as_str(),
+        show_duration(reconcile.settle),
+        show_duration(reconcile.give_up)
+    )
+}
+
 fn line(route: &Route) -> String {
     let methods: Vec<&str> = route.methods.iter().map(http::Method::as_str).collect();
     let policy = &route.policy;
-    let on_unknown = match policy.on_unknown {
-        OnUnknown::Hold => "hold",
-        OnUnknown::Forward => "forward",
+    let on_unknown = match &policy.on_unknown {
+        OnUnknown::Hold => "hold".into(),
+        OnUnknown::Forward => "forward".into(),
+        OnUnknown::Reconcile(reconcile) => format!("reconcile ({})", asks(reconcile)),
     };
     format!(
         "{}: {} {}{} → {} · key {}{} · scope {:?} · retention {} · guard {} · wait {} · on_unknown {on_unknown}",

@@ -17,7 +17,7 @@ use crate::model::fingerprint::RequestHead;
 use crate::model::key::Part;
 use crate::plan::policy::{OnStoreError, OnUnknown};
 use crate::plan::route::{Matched, Route};
-use crate::plan::template::Source;
+use crate::plan::template::{KeyAndRecord, Source};
 use crate::tls;
 
 /// Explain which route, key, scope, fingerprint and policy would apply to a request
@@ -130,9 +130,23 @@ fn explain(
         .forward_key
         .as_ref()
         .map_or("none".into(), |(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
-    let on_unknown = match policy.on_unknown {
-        OnUnknown::Hold => "hold: a retry of an unknown outcome is told so until it is settled",
-        OnUnknown::Forward => "forward: an identical retry of an unknown outcome goes on to the destination",
+    let on_unknown = match &policy.on_unknown {
+        OnUnknown::Hold => "hold: a retry of an unknown outcome is told so until it is settled".to_owned(),
+        OnUnknown::Forward => "forward: an identical retry of an unknown outcome goes on to the destination".to_owned(),
+        OnUnknown::Reconcile(reconcile) => {
+            let asked = made.values.as_ref().and_then(|values| {
+                let record = made.present.identity.record_id().to_string();
+                reconcile.request(values, KeyAndRecord { key: &made.key, record: &record })
+            });
+            let asked = asked.map_or_else(
+                || "of this request no lookup can be made".to_owned(),
+                |asked| {
+                    let headers: Vec<&str> = asked.headers.keys().map(HeaderName::as_str).collect();
+                    format!("{} {} with the headers {headers:?}", asked.method, asked.target)
+                },
+            );
+            format!("reconcile: {}\n  lookup     {asked}", super::check::asks(reconcile))
+        }
     };
     let on_store_error = match policy.on_store_error {
         OnStoreError::Reject => "reject: 503, nothing is sent",

@@ -94,7 +94,9 @@ fn kind(kind: &Kind) -> Value {
         Kind::OneOrList(of) => {
             json!({ "anyOf": [self::kind(of), { "type": "array", "items": self::kind(of), "minItems": 1 }] })
         }
-        Kind::Headers => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
+        Kind::Headers | Kind::Templates | Kind::Pointers => {
+            json!({ "type": "object", "additionalProperties": { "type": "string" } })
+        }
         Kind::Object(object) => json!({ "$ref": format!("#/$defs/{}", object.name) }),
         Kind::Part(object) => part(object),
         Kind::ObjectOr { field, object } => {

@@ -62,6 +62,10 @@ pub(super) enum Kind {
     OneOrList(&'static Kind),
     /// Header names with their values.
     Headers,
+    /// Header names with templates of their values.
+    Templates,
+    /// JSON pointers, each with another one.
+    Pointers,
     /// An object.
     Object(&'static Object),
     /// An object that inherits what it leaves out, so that nothing in it is
@@ -78,6 +82,8 @@ pub(super) enum Kind {
 pub(super) enum Form {
     /// A name: not empty, no control characters.
     Name,
+    /// An argument of a command.
+    Argument,
     /// A folder or file, relative to the configuration file.
     Path,
     /// A host name without a port.
@@ -86,6 +92,8 @@ pub(super) enum Form {
     Address { off: bool },
     /// A token: visible ASCII. Never shown.
     Secret,
+    /// What others are sealed with: long. Never shown.
+    Seal,
     /// `10.0.0.0/8`, or one address.
     Network,
     /// What URIs begin with.
@@ -110,6 +118,8 @@ pub(super) enum Form {
     Status,
     /// A JSON pointer.
     Pointer,
+    /// A JSON pointer, or `whole`.
+    Part,
     /// A template.
     Template(Place),
 }
@@ -157,6 +167,8 @@ impl Kind {
             | Kind::Word(_)
             | Kind::Text(_)
             | Kind::Headers
+            | Kind::Templates
+            | Kind::Pointers
             | Kind::Later => None,
         }
     }
@@ -184,6 +196,8 @@ impl Kind {
             Kind::List { of, .. } => format!("a list, each {}", of.expected()),
             Kind::OneOrList(of) => format!("{}, or a list of them", of.expected()),
             Kind::Headers => "an object of header names and their values".into(),
+            Kind::Templates => "an object of header names and templates such as `{header:Authorization}`".into(),
+            Kind::Pointers => "an object of JSON pointers, such as `\"/amount\": \"/0/amount\"`".into(),
             Kind::Object(object) | Kind::Part(object) => format!("an object ({})", field_names(object)),
             Kind::ObjectOr { field, object } => {
                 let short = object.field(field).map(|field| field.kind.expected()).unwrap_or_default();
@@ -199,6 +213,7 @@ impl Form {
     pub(super) const fn expected(self) -> &'static str {
         match self {
             Form::Name => "a name of at most 255 bytes, without control characters",
+            Form::Argument => "a text",
             Form::Path => "a path",
             Form::Host => "a host name without a port",
             Form::Address { off: false } => "an IP address and a port such as `127.0.0.1:8080` or `[::1]:8080`",
@@ -207,6 +222,7 @@ impl Form {
             }
             Form::Network => "an IP address or a range of them such as `10.0.0.0/8`",
             Form::Secret => "a text of visible ASCII characters without spaces",
+            Form::Seal => "a secret of 32 bytes or more; `openssl rand -base64 32` makes one",
             Form::UriPrefix => "the beginning of a URI such as `https://example.com/problems/`",
             Form::Url => "a URL such as `http://127.0.0.1:9000` or `https://api.example.com`",
             Form::Redis => {
@@ -220,6 +236,7 @@ impl Form {
             Form::SettableHeader => "the name of a header that does not frame the message",
             Form::Status => "a status such as `429`, `5xx` or `503+retry-after`",
             Form::Pointer => "a JSON pointer such as `/metadata/sent_at`",
+            Form::Part => "a JSON pointer such as `/0`, or `whole`",
             Form::Template(_) => "a template such as `{header:Idempotency-Key}`",
         }
     }

@@ -15,6 +15,7 @@ use crate::plan::RedisUrl;
 use crate::plan::policy::StatusEntry;
 use crate::plan::route::Pattern;
 use crate::plan::template::Template;
+use crate::seal::SHORTEST_SECRET;
 
 /// A value that is well-formed by itself.
 #[derive(Debug, Clone)]
@@ -38,6 +39,8 @@ pub(super) enum Value {
     Pointer(Pointer),
     Template(Template),
     Headers(Vec<(HeaderName, HeaderValue)>),
+    Templates(Vec<(HeaderName, Template)>),
+    Pointers(Vec<(Pointer, Pointer)>),
     List(Vec<Given>),
     Object(Fields),
 }
@@ -79,6 +82,8 @@ pub(super) fn read(kind: &'static Kind, text: &str, bare: bool) -> Result<Value,
         Kind::List { .. }
         | Kind::OneOrList(_)
         | Kind::Headers
+        | Kind::Templates
+        | Kind::Pointers
         | Kind::Object(_)
         | Kind::Part(_)
         | Kind::ObjectOr { .. }
@@ -124,6 +129,7 @@ fn text(form: Form, text: &str) -> Result<Value, Refusal> {
     let as_text = |fits: bool| if fits { Ok(Value::Text(text.to_owned())) } else { Err(None) };
     match form {
         Form::Name => as_text((1..=255).contains(&text.len()) && !text.chars().any(char::is_control)),
+        Form::Argument => as_text(!text.contains('\0')),
         Form::Path if text.contains(PEM) => Err(Some("this is what is in the file; write the path of the file".into())),
         Form::Path => as_text(!text.is_empty() && !text.contains('\0')),
         Form::Host => host(text),
@@ -131,6 +137,7 @@ fn text(form: Form, text: &str) -> Result<Value, Refusal> {
         Form::Address { .. } => text.parse().map(Value::Address).map_err(|_| None),
         Form::Network => network(text).map(Value::Network),
         Form::Secret => as_text(visible()),
+        Form::Seal => as_text(text.len() >= SHORTEST_SECRET && !text.chars().any(char::is_control)),
         Form::UriPrefix => {
             as_text(visible() && has_scheme(text) && !text.contains(['"', '<', '>', '\\', '`', '{', '}']))
         }
@@ -149,7 +156,8 @@ fn text(form: Form, text: &str) -> Result<Value, Refusal> {
             name => Ok(Value::Header(name)),
         },
         Form::Status => text.parse().map(Value::Status).map_err(Some),
-        Form::Pointer => Pointer::parse(text).map(Value::Pointer).map_err(|error| Some(error.to_string())),
+        Form::Part if text == "whole" => Ok(Value::Word("whole")),
+        Form::Pointer | Form::Part => Pointer::parse(text).map(Value::Pointer).map_err(|error| Some(error.to_string())),
         Form::Template(place) => {
             Template::parse(text, place).map(Value::Template).map_err(|error| Some(error.to_string()))
         }
@@ -216,7 +224,7 @@ pub(super) fn header_name(text: &str) -> Result<HeaderName, Refusal> {
 }
 
 /// Headers that say where a message goes, ends, or is left.
-fn is_framing(name: &HeaderName) -> bool {
+pub(super) fn is_framing(name: &HeaderName) -> bool {
     const FRAMING: [HeaderName; 7] = [
         header::CONNECTION,
         header::CONTENT_LENGTH,

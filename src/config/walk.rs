@@ -12,11 +12,16 @@ use super::kind::{Field, Form, Kind, Object, Stage, one_of};
 use super::tree::{self, Content, Key, Node, Scalar};
 use super::value::{self, Value};
 use super::{redis_url, schema, suggest};
+use crate::model::canonical::json::Pointer;
+use crate::plan::template::{Place, Template};
 
 /// The longest piece of a value that a message shows, in characters.
 const SHOWN: usize = 80;
 
 const PUT_IN_QUOTES: &str = "it is a number, a boolean or nothing; put it in quotes to make it a text";
+
+static TEMPLATE: Kind = Kind::Text(Form::Template(Place::Forwarded));
+static POINTER: Kind = Kind::Text(Form::Pointer);
 
 /// A walk over the tree.
 pub(super) struct Walk<'a> {
@@ -112,7 +117,11 @@ impl Walk<'_> {
             }
             (Kind::OneOrList(of), _) => (String::new(), Value::List(vec![self.value(node, of, at)?])),
             (Kind::Headers, Content::Mapping(entries)) => (String::new(), Value::Headers(self.headers(entries, at))),
-            (Kind::List { .. } | Kind::Headers, Content::Scalar(_)) => {
+            (Kind::Templates, Content::Mapping(entries)) => {
+                (String::new(), Value::Templates(self.templates(entries, at)))
+            }
+            (Kind::Pointers, Content::Mapping(entries)) => (String::new(), Value::Pointers(self.pointers(entries, at))),
+            (Kind::List { .. } | Kind::Headers | Kind::Templates | Kind::Pointers, Content::Scalar(_)) => {
                 self.mistyped(node, &kind.expected(), at);
                 return None;
             }
@@ -152,6 +161,48 @@ impl Walk<'_> {
             }
         }
         headers
+    }
+
+    /// Headers of a lookup, and templates of their values.
+    fn templates(&mut self, entries: &[(Key, Node)], at: &At) -> Vec<(HeaderName, Template)> {
+        let mut headers: Vec<(HeaderName, Template)> = Vec::new();
+        for (key, node) in entries {
+            let key_at = at.field(&show(&key.text), key.origin);
+            let Some(name) = value::header_name(&key.text).ok().filter(|name| !value::is_framing(name)) else {
+                self.report.error(&key_at, "it is not the name of a header that a lookup may set");
+                continue;
+            };
+            if headers.iter().any(|(other, _)| *other == name) {
+                self.report.error(&key_at, "this header is set twice");
+                continue;
+            }
+            let at = at.field(&show(&key.text), node.origin);
+            if let Some(Given { value: Value::Template(template), .. }) = self.value(node, &TEMPLATE, &at) {
+                headers.push((name, template));
+            }
+        }
+        headers
+    }
+
+    /// Pointers into a request, and where a lookup's answer has the same.
+    fn pointers(&mut self, entries: &[(Key, Node)], at: &At) -> Vec<(Pointer, Pointer)> {
+        let mut pairs: Vec<(Pointer, Pointer)> = Vec::new();
+        for (key, node) in entries {
+            let key_at = at.field(&show(&key.text), key.origin);
+            let Ok(asked) = Pointer::parse(&key.text) else {
+                self.report.error(&key_at, format!("it is not {}", Form::Pointer.expected()));
+                continue;
+            };
+            if pairs.iter().any(|(other, _)| *other == asked) {
+                self.report.error(&key_at, "this pointer is written twice");
+                continue;
+            }
+            let at = at.field(&show(&key.text), node.origin);
+            if let Some(Given { value: Value::Pointer(found), .. }) = self.value(node, &POINTER, &at) {
+                pairs.push((asked, found));
+            }
+        }
+        pairs
     }
 
     fn header_value(&mut self, node: &Node, at: &At) -> Option<HeaderValue> {
@@ -270,10 +321,12 @@ fn first_field(object: &Object) -> &'static str {
 /// stands for it.
 fn shown(kind: &Kind, written: &str, from_environment: bool) -> String {
     match kind {
-        Kind::Text(Form::Secret | Form::Redis | Form::Sentinel) if from_environment && is_one_reference(written) => {
+        Kind::Text(Form::Secret | Form::Seal | Form::Redis | Form::Sentinel)
+            if from_environment && is_one_reference(written) =>
+        {
             show(written)
         }
-        Kind::Text(Form::Secret) => "…".into(),
+        Kind::Text(Form::Secret | Form::Seal) => "…".into(),
         Kind::Text(Form::Redis | Form::Sentinel) => redis_url::shown(written),
         _ => show(written),
     }

@@ -79,7 +79,10 @@ pub(super) fn route(fields: &Fields, route: &Route, file: &Fields, report: &mut 
     identity(fields, route, report);
     let policy = &route.policy;
     released_successes(fields, &policy.statuses, report);
-    if policy.on_unknown == OnUnknown::Forward && policy.forward_key.is_none() && !fields.is_refused("forward_key") {
+    if matches!(policy.on_unknown, OnUnknown::Forward)
+        && policy.forward_key.is_none()
+        && !fields.is_refused("forward_key")
+    {
         let message = "retries of an unknown outcome are sent again, and without `forward_key` the destination knows the key only \
                        if it reads what the client sent; does it?";
         report.warning(&fields.at("on_unknown"), message);

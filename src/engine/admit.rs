@@ -3,28 +3,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::answer::{Answer, AnswerBody, Bypass, Met, Outcome, Reason, Refused};
 use super::capacity::Ticket;
 use super::claim::{Claim, LateClaim};
+use super::inquire::Inquired;
 use super::request::{Candidate, Guarded};
 use super::settle::STORE_TIMEOUT;
 use super::waiter::{AfterRelease, ResponseHead, Seat, Seen};
-use super::{Client, Engine};
+use super::{Client, Engine, tend};
 use crate::entropy;
-use crate::model::admission::{Admission, Offer, Running, UnknownCaps};
+use crate::model::admission::{Admission, Held, Offer, Running, UnknownCaps};
+use crate::model::inquiry::Needs;
 use crate::model::key::RecordId;
 use crate::model::outcome::{DoubtReason, ReleaseReason};
-use crate::model::record::{AttemptToken, Completion, Settlement, StateName};
+use crate::model::record::{AttemptToken, Completion, Settlement, Source, StateName};
 use crate::model::response::StoredBody;
 use crate::model::time::Timestamp;
 use crate::plan::policy::{OnStoreError, OnUnknown};
+use crate::seal::NotSealed;
 use crate::store::StoreError;
 
 /// How long one waits for news of an attempt on another node before the store
 /// is asked all the same: what a message costs that was lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long one waits that meets a lookup of another node.
+const LOOK_AGAIN_AT_A_LOOKUP: Duration = Duration::from_millis(100);
 
 impl Engine {
     /// Brings one guarded request to its answer.
@@ -48,6 +53,9 @@ impl Engine {
         // The attempt that was running when this request came.
         let mut waited_for: Option<Running> = None;
         let mut succeeding = false;
+        // When the destination is asked again about an outcome that nobody knew
+        // after it was asked for this request.
+        let mut asks_again: Option<Duration> = None;
         let answer = loop {
             let Some(permit) = self.permit(&request, id).await else {
                 break refused(Reason::Overloaded);
@@ -60,6 +68,42 @@ impl Engine {
                     return self.attempt(request, candidate, claim, seat, client, permit).await;
                 }
                 Asked::Running(running) => *waited_for.get_or_insert(running),
+                Asked::Unknown(held) => {
+                    let about = |reason| Answer::Refused(Refused { reason, record: Some((id, StateName::Unknown)) });
+                    let unknown = |retry_in| about(Reason::OutcomeUnknown { met: Met::Retry, retry_in });
+                    if held.conflict {
+                        break about(Reason::OutcomeConflict);
+                    }
+                    let Some(inquirer) = tend::inquirer(&request.route, &request.plan) else { break unknown(None) };
+                    if asks_again.is_some() {
+                        break unknown(asks_again);
+                    }
+                    drop(permit);
+                    if std::mem::take(&mut succeeding) {
+                        seat.settle();
+                    }
+                    if waiting.is_none() {
+                        waiting = self.waiter_ticket(&request, &seat);
+                        if waiting.is_none() {
+                            break refused(Reason::Overloaded);
+                        }
+                    }
+                    let inquired = tokio::select! {
+                        biased;
+                        () = client.left() => return,
+                        () = self.stopping.draining.cancelled() => break refused(Reason::ShuttingDown),
+                        inquired = self.inquire(id, inquirer, request.values.clone()) => inquired,
+                    };
+                    match inquired {
+                        Ok(Inquired::Asked(again)) => asks_again = Some(again),
+                        Ok(Inquired::NotAsked) => asks_again = Some(Duration::ZERO),
+                        Ok(Inquired::GivenUp) => break unknown(None),
+                        Ok(Inquired::Elsewhere) if Instant::now() < deadline => sleep(LOOK_AGAIN_AT_A_LOOKUP).await,
+                        Ok(Inquired::Elsewhere) => asks_again = Some(Duration::ZERO),
+                        Err(error) => return client.tell(self.store_failed(&error, request, &candidate, seat, true)),
+                    }
+                    continue;
+                }
                 Asked::Told(answer) => break answer,
                 Asked::Failed(error) => {
                     if succeeding {
@@ -125,6 +169,7 @@ impl Engine {
             return if request.presented.asks_the_same(&holder.asked) {
                 Asked::Running(holder.running)
             } else {
+                self.counted.mismatch(id, self.store.now());
                 about(Reason::KeyReused, StateName::InFlight)
             };
         }
@@ -135,7 +180,12 @@ impl Engine {
             }
         };
         let (started, asked_at) = (Instant::now(), self.clock.boottime());
+        let needs = match self.needs(request, id) {
+            Ok(needs) => needs,
+            Err(error) => return Asked::Failed(StoreError::Unavailable(error.to_string())),
+        };
         let mut offer = self.offer(request, candidate, token, attempt_id);
+        offer.needs = needs;
         offer.waited_for = waited_for.map(|running| running.attempt);
         let answered = timeout(STORE_TIMEOUT, self.store.claim(offer)).await;
         self.metrics.store_latency("claim", started.elapsed());
@@ -147,20 +197,20 @@ impl Engine {
             }
             Ok(Admission::InFlight(running)) => Asked::Running(running),
             Ok(Admission::Replay(completion)) => Asked::Told(self.replay(&completion, id)),
-            Ok(Admission::Mismatch(state)) => about(Reason::KeyReused, state),
-            // With `forward`, a retry that is identical is granted: who comes
-            // here is held, whatever the route says.
-            Ok(Admission::Unknown(_)) => {
-                let reason = Reason::OutcomeUnknown { met: Met::Retry, retry_goes_on: false };
-                about(reason, StateName::Unknown)
+            Ok(Admission::Mismatch(state)) => {
+                self.counted.mismatch(id, self.store.now());
+                about(Reason::KeyReused, state)
             }
+            // With `forward`, a retry that is identical is granted and does not
+            // come here.
+            Ok(Admission::Unknown(held)) => Asked::Unknown(held),
             Ok(Admission::Expired) => about(Reason::KeyExpired, StateName::Expired),
             Ok(Admission::NotFollowed) => {
                 let now = self.store.now();
                 let running = waited_for.unwrap_or(Running { since: now, attempt: 0 });
                 Asked::Told(still_running(running, (id, StateName::Released), now))
             }
-            Ok(Admission::Saturated) => Asked::Told(refused(Reason::Overloaded)),
+            Ok(Admission::Saturated) => Asked::Told(refused(Reason::TooManyUnknown)),
             Ok(Admission::Corrupt) => Asked::Told(refused(Reason::RecordCorrupt)),
             Err(error) => {
                 if matches!(error, StoreError::Unclear(_) | StoreError::Unreplicated(_)) {
@@ -217,7 +267,7 @@ impl Engine {
             key: Arc::clone(&request.key),
             scope: request.scope,
             presented: request.presented.clone(),
-            forward_unknown: policy.on_unknown == OnUnknown::Forward,
+            forward_unknown: matches!(policy.on_unknown, OnUnknown::Forward),
             keeping: policy.keeping(),
             token,
             attempt_id,
@@ -228,6 +278,16 @@ impl Engine {
             needs: None,
             span: None,
         }
+    }
+
+    /// What a lookup about this request would need, as the record keeps it.
+    fn needs(&self, request: &Guarded, id: RecordId) -> Result<Option<Needs>, NotSealed> {
+        let Some(values) = &request.values else { return Ok(None) };
+        let bytes = values.to_bytes();
+        Ok(Some(match &request.plan.seal {
+            Some(seal) => Needs::Sealed(seal.close(id, &bytes)?),
+            None => Needs::Plain(bytes.into()),
+        }))
     }
 
     fn waiter_ticket(&self, request: &Guarded, seat: &Seat) -> Option<Ticket> {
@@ -263,6 +323,7 @@ impl Engine {
                 },
                 Seen::Streaming(live) => {
                     if let Some(follower) = live.relay.follow() {
+                        self.counted.replay(live.head.record, self.store.now());
                         return Woken::Answer(live.head.answer(Outcome::Replayed, AnswerBody::Live(follower)));
                     }
                     // Too far gone to be joined: its end will settle the record.
@@ -295,9 +356,15 @@ impl Engine {
             response.trailers.unpack_into(&mut trailers);
             trailers
         });
-        let left = self.store.now().until(completion.boundaries.expires_at);
+        let now = self.store.now();
+        self.counted.replay(id, now);
+        let left = now.until(completion.boundaries.expires_at);
         let head = ResponseHead { status, headers, replayable_for: Some(left), record: id };
-        head.answer(Outcome::Replayed, AnswerBody::Whole(bytes, trailers))
+        let outcome = match completion.source {
+            Source::Exchange => Outcome::Replayed,
+            Source::Lookup | Source::Operator => Outcome::Reconciled,
+        };
+        head.answer(outcome, AnswerBody::Whole(bytes, trailers))
     }
 
     /// What a caller is told when the store cannot be asked. `bypass` is only
@@ -354,6 +421,8 @@ enum Asked {
     Granted(Claim),
     /// Another one is there.
     Running(Running),
+    /// Nobody knows the outcome.
+    Unknown(Held),
     /// There is an answer.
     Told(Answer),
     /// The store did not decide.

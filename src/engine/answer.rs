@@ -65,6 +65,8 @@ pub enum Outcome {
     Executed,
     /// A stored answer.
     Replayed,
+    /// A stored answer that a lookup or an operator brought.
+    Reconciled,
     /// The proxy's own answer.
     Refused,
     /// Nobody knows whether the destination acted.
@@ -79,6 +81,7 @@ impl Outcome {
         match self {
             Outcome::Executed => "executed",
             Outcome::Replayed => "replayed",
+            Outcome::Reconciled => "reconciled",
             Outcome::Refused => "refused",
             Outcome::Unknown => "unknown",
             Outcome::Bypassed => "bypassed",
@@ -109,9 +112,12 @@ pub enum Reason {
     OutcomeUnknown {
         /// How the caller met it.
         met: Met,
-        /// Whether a retry with the same key goes on to the destination.
-        retry_goes_on: bool,
+        /// If a retry with the same key may get further, after how long it
+        /// should come.
+        retry_in: Option<Duration>,
     },
+    /// The destination has something else under this key.
+    OutcomeConflict,
     /// The answer is gone, the key is still remembered.
     KeyExpired,
     /// There was an answer, but its body is not kept.
@@ -128,6 +134,9 @@ pub enum Reason {
     },
     /// A bound is reached; nothing was claimed.
     Overloaded,
+    /// So many outcomes of this caller or this route are unknown that no new
+    /// key is taken; nothing was claimed.
+    TooManyUnknown,
     /// The proxy is stopping; nothing was sent.
     ShuttingDown,
     /// The stored record is unreadable or not the one asked for.

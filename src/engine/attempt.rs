@@ -233,8 +233,11 @@ impl Attempt {
     }
 
     pub(super) fn tell_unknown(&mut self, claim: &LateClaim, met: Met) {
-        let retry_goes_on = self.request.route.policy.on_unknown == OnUnknown::Forward;
-        let reason = Reason::OutcomeUnknown { met, retry_goes_on };
+        let retry_in = match &self.request.route.policy.on_unknown {
+            OnUnknown::Hold => None,
+            OnUnknown::Forward | OnUnknown::Reconcile(_) => Some(Duration::ZERO),
+        };
+        let reason = Reason::OutcomeUnknown { met, retry_in };
         self.client.tell(Answer::Refused(Refused { reason, record: Some((claim.id, StateName::Unknown)) }));
     }
 }

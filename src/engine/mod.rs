@@ -4,7 +4,9 @@
 //! files are its chapters: [`candidate`] says which record is meant,
 //! [`attempt`] sends once, [`heartbeat`] keeps its claim believed, [`receive`]
 //! reads the answer, [`settle`] writes what was learned, [`waiter`] is where
-//! duplicates wait, [`relay`] is the response on its way through.
+//! duplicates wait, [`relay`] is the response on its way through. Where nobody
+//! knows an outcome, [`inquire`] asks the destination, [`tend`] does so in the
+//! background, and [`notice`] tells an operator.
 //!
 //! The engine knows no concrete store and no socket. Everything it starts runs
 //! in tracked tasks that no client can cancel.
@@ -16,10 +18,14 @@ mod candidate;
 pub mod capacity;
 mod claim;
 mod heartbeat;
+mod inquire;
+mod notice;
 mod receive;
 pub mod relay;
+mod repeats;
 pub mod request;
 mod settle;
+mod tend;
 mod waiter;
 
 use std::sync::Arc;
@@ -37,7 +43,10 @@ use crate::store::{Store, StoreError, probe};
 use crate::telemetry::{Complaints, Metrics};
 use answer::Answer;
 use capacity::Capacity;
+use inquire::Inquiries;
+use repeats::Counted;
 use request::Guarded;
+use tend::Agenda;
 use waiter::Flights;
 
 /// Everything the machine works with. Cheap to clone.
@@ -60,6 +69,12 @@ pub struct Engine {
     /// How the machine is stopped.
     pub stopping: Stopping,
     flights: Flights,
+    /// The lookups that run.
+    inquiries: Inquiries,
+    /// The unknown records that are to be looked after.
+    agenda: Agenda,
+    /// How often records were asked for again.
+    counted: Counted,
     /// Whether other nodes share the store.
     has_peers: bool,
     tasks: TaskTracker,
@@ -91,7 +106,7 @@ impl Engine {
             // Ends with the store.
             tokio::spawn(flights.clone().hear(news));
         }
-        Self {
+        let engine = Self {
             store,
             destination,
             clock,
@@ -101,9 +116,19 @@ impl Engine {
             complaints: Arc::default(),
             stopping: Stopping::default(),
             flights,
+            inquiries: Inquiries::default(),
+            agenda: Agenda::default(),
+            counted: Counted::default(),
             has_peers,
             tasks: TaskTracker::new(),
-        }
+        };
+        engine.keep_counting();
+        engine
+    }
+
+    /// Lookups that run.
+    pub fn lookups(&self) -> u64 {
+        self.inquiries.running()
     }
 
     /// Takes a guarded request on. The work runs in its own task, which goes on

@@ -11,6 +11,7 @@ use crate::destination::{Outbound, OutboundBody, headers};
 use crate::model::fingerprint::Presented;
 use crate::model::key::{Identity, Lineage, ScopeDigest};
 use crate::plan::Plan;
+use crate::plan::reconcile::Values;
 use crate::plan::route::Route;
 
 /// A guarded request.
@@ -30,6 +31,8 @@ pub struct Guarded {
     pub scope: ScopeDigest,
     /// The request as it is compared with a record.
     pub presented: Presented,
+    /// What a lookup about it would need.
+    pub values: Option<Values>,
     /// What goes to the destination.
     pub forward: Forward,
     /// The memory its body takes.

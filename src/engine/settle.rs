@@ -7,7 +7,7 @@ use super::claim::LateClaim;
 use super::heartbeat::Heartbeat;
 use super::waiter::Seat;
 use crate::model::outcome::ReleaseReason;
-use crate::model::record::{Refusal, Settlement};
+use crate::model::record::{Refusal, Settlement, StateName};
 use crate::model::response::{NotStored, StoredBody};
 use crate::store::{Health, Settled, StoreError};
 
@@ -88,6 +88,10 @@ impl Engine {
         let started = tokio::time::Instant::now();
         let written = tokio::time::timeout(STORE_TIMEOUT, self.store.settle(claim.id, claim.token, settlement)).await;
         self.metrics.store_latency("settle", started.elapsed());
+        if let Ok(Ok(Ok(Settled { state: StateName::Unknown, .. }))) = &written {
+            // It is looked after from now on.
+            self.agenda.note(claim.id, tokio::time::Instant::now());
+        }
         written.unwrap_or_else(|_| Err(StoreError::Unclear("no answer from the store in time".into())))
     }
 

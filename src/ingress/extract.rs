@@ -13,7 +13,8 @@ use crate::engine::request::Candidate;
 use crate::model::canonical::{Applied, NotCanonical, View};
 use crate::model::fingerprint::{Presented, RequestHead};
 use crate::model::key::{IdempotencyKey, Identity, KeyError, Lineage, MAX_KEY_BYTES, Part, ScopeDigest};
-use crate::plan::policy::{ForwardKey, Policy};
+use crate::plan::policy::{ForwardKey, OnUnknown, Policy};
+use crate::plan::reconcile::Values;
 use crate::plan::route::Route;
 use crate::plan::template::{EvaluationError, KeyAndRecord, Reference, Source, Template, single_header};
 
@@ -34,6 +35,8 @@ pub struct Extracted {
     pub former: Vec<Candidate>,
     /// The fingerprint, and how to compare it.
     pub presented: Presented,
+    /// What a lookup about the request would need of it.
+    pub values: Option<Values>,
     /// How the body was looked at.
     pub applied: Applied,
 }
@@ -79,11 +82,16 @@ pub fn refuse_nominated(headers: &HeaderMap, policy: &Policy) -> Result<(), Prob
         template.references().filter_map(header).collect()
     };
     let forward = policy.forward_key.as_ref();
+    let looked_up: Vec<HeaderName> = match &policy.on_unknown {
+        OnUnknown::Reconcile(reconcile) => reconcile.header_names().cloned().collect(),
+        OnUnknown::Hold | OnUnknown::Forward => Vec::new(),
+    };
     let used = [of_template(&policy.key), of_template(&policy.scope), policy.fingerprint.recipe.listed.to_vec()]
         .into_iter()
         .chain(forward.map(|forward| of_template(&forward.value)))
         .flatten()
         .chain(forward.map(|forward| forward.header.clone()))
+        .chain(looked_up)
         .chain(always)
         .collect::<Vec<_>>();
     refuse_named(headers, &used)
@@ -210,6 +218,12 @@ pub fn extract(
         digested.digest.as_bytes(),
         body,
     );
+    let values = match &policy.on_unknown {
+        OnUnknown::Reconcile(reconcile) => {
+            Some(reconcile.needs(source).map_err(|error| unusable(Code::KeyInvalid, &error))?)
+        }
+        OnUnknown::Hold | OnUnknown::Forward => None,
+    };
     Ok(Extracted {
         key,
         key_parts,
@@ -218,6 +232,7 @@ pub fn extract(
         present,
         former,
         presented,
+        values,
         applied: digested.applied,
     })
 }

@@ -199,8 +199,8 @@ pub(super) fn bypassed(failure: Failure) -> Problem {
     let told = told(failure);
     match cause {
         Cause::NotSent(_) => told,
-        Cause::MaybeSent(DoubtReason::TimedOut) => problem::unknown(Met::TimedOut, false),
-        Cause::MaybeSent(_) => problem::unknown(Met::Lost, false),
+        Cause::MaybeSent(DoubtReason::TimedOut) => problem::unknown(Met::TimedOut, None),
+        Cause::MaybeSent(_) => problem::unknown(Met::Lost, None),
     }
 }
 

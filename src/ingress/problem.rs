@@ -1,5 +1,7 @@
 //! What a client is told when the proxy answers by itself (RFC 9457).
 
+use std::time::Duration;
+
 use http::StatusCode;
 use serde_json::json;
 
@@ -8,6 +10,10 @@ use crate::model::key::RecordId;
 use crate::model::record::StateName;
 use crate::plan::Plan;
 use crate::plan::route::Route;
+
+/// How many seconds a caller should wait where too many outcomes are unknown:
+/// somebody has to end some of them first.
+const TOO_MANY_UNKNOWN_FOR: u64 = 30;
 
 /// Every problem there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +31,7 @@ pub enum Code {
     KeyReused,
     InFlight,
     OutcomeUnknown,
+    OutcomeConflict,
     KeyExpired,
     ResponseNotStored,
     DestinationUnreachable,
@@ -83,6 +90,7 @@ impl Code {
             Code::KeyReused => "key-reused",
             Code::InFlight => "in-flight",
             Code::OutcomeUnknown => "outcome-unknown",
+            Code::OutcomeConflict => "outcome-conflict",
             Code::KeyExpired => "key-expired",
             Code::ResponseNotStored => "response-not-stored",
             Code::DestinationUnreachable => "destination-unreachable",
@@ -108,6 +116,7 @@ impl Code {
             Code::KeyReused => "Key reused with other parameters",
             Code::InFlight => "Request in flight",
             Code::OutcomeUnknown => "Outcome unknown",
+            Code::OutcomeConflict => "Outcome in conflict",
             Code::KeyExpired => "Key expired",
             Code::ResponseNotStored => "Response not stored",
             Code::DestinationUnreachable => "Destination unreachable",
@@ -133,7 +142,7 @@ impl Code {
             Code::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, Advice::RetrySameKey),
             Code::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, Advice::FixRequest),
             Code::InFlight => (StatusCode::CONFLICT, Advice::RetrySameKey),
-            Code::OutcomeUnknown | Code::KeyExpired | Code::ResponseNotStored => {
+            Code::OutcomeUnknown | Code::OutcomeConflict | Code::KeyExpired | Code::ResponseNotStored => {
                 (StatusCode::CONFLICT, Advice::AskOperator)
             }
             Code::DestinationUnreachable | Code::DestinationFailed => (StatusCode::BAD_GATEWAY, Advice::RetrySameKey),
@@ -191,7 +200,14 @@ impl Problem {
                     "The first request with this key is still running. Retry with the same key and parameters to get its answer.",
                 )
             },
-            Reason::OutcomeUnknown { met, retry_goes_on } => unknown(met, retry_goes_on),
+            Reason::OutcomeUnknown { met, retry_in } => unknown(met, retry_in),
+            Reason::OutcomeConflict => Problem {
+                outcome: Outcome::Unknown,
+                ..Problem::new(
+                    Code::OutcomeConflict,
+                    "An earlier request with this key was sent and its outcome is not known: the destination has something else under this key. Nothing is sent until an operator has decided what is true.",
+                )
+            },
             Reason::KeyExpired => Problem::new(
                 Code::KeyExpired,
                 "The answer to this key is no longer stored, and the key may not be used again yet. Nothing was sent. Find out what the first request did before a new key is used.",
@@ -208,13 +224,20 @@ impl Problem {
                 "The destination could not be reached. Nothing was sent; the same key may be used again.",
             ),
             Reason::StoreUnavailable { retry_in } => Problem {
-                retry_after: Some(retry_in.map_or(1, |left| left.as_secs() + 1).clamp(1, 60)),
+                retry_after: Some(retry_in.map_or(1, seconds)),
                 ..Problem::new(
                 Code::StoreUnavailable,
                 "The store of records cannot be used right now. Nothing was sent; retry with the same key.",
             )
             },
             Reason::Overloaded => overloaded(),
+            Reason::TooManyUnknown => Problem {
+                retry_after: Some(TOO_MANY_UNKNOWN_FOR),
+                ..Problem::new(
+                    Code::Overloaded,
+                    "Too many earlier requests of this caller or on this route have an outcome that nobody knows. No new key is taken until some of them are resolved. Nothing was sent; retry with the same key.",
+                )
+            },
             Reason::ShuttingDown => shutting_down(),
             Reason::RecordCorrupt => Problem::new(
                 Code::RecordCorrupt,
@@ -290,18 +313,22 @@ impl Problem {
     }
 }
 
+/// A span as `Retry-After` tells it: begun seconds, 1 to 60.
+fn seconds(span: Duration) -> u64 {
+    span.as_millis().div_ceil(1_000).clamp(1, 60) as u64
+}
+
 /// Nobody knows whether the destination acted.
-pub fn unknown(met: Met, retry_goes_on: bool) -> Problem {
+pub fn unknown(met: Met, retry_in: Option<Duration>) -> Problem {
     let (status, what) = match met {
         Met::Lost => (StatusCode::BAD_GATEWAY, "The connection to the destination was lost before a whole answer."),
         Met::Stopped => (StatusCode::BAD_GATEWAY, "The proxy was stopped before the destination had answered."),
         Met::TimedOut => (StatusCode::GATEWAY_TIMEOUT, "The destination did not answer in time."),
         Met::Retry => (StatusCode::CONFLICT, "An earlier request with this key was sent and its outcome is not known."),
     };
-    let (advice, retry_after, next) = if retry_goes_on {
-        (Advice::RetrySameKey, Some(1), "Retry with the same key and parameters.")
-    } else {
-        (Advice::AskOperator, None, "It is not sent again while that is so.")
+    let (advice, retry_after, next) = match retry_in {
+        Some(patience) => (Advice::RetrySameKey, Some(seconds(patience)), "Retry with the same key and parameters."),
+        None => (Advice::AskOperator, None, "It is not sent again while that is so."),
     };
     Problem {
         status,

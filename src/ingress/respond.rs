@@ -49,7 +49,7 @@ pub(super) fn relayed(mut relayed: Relayed, version: Version, destination: &Dest
         }
     }
     add_via(headers, destination);
-    if relayed.outcome == Outcome::Replayed {
+    if matches!(relayed.outcome, Outcome::Replayed | Outcome::Reconciled) {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
     }
     if let Some(left) = relayed.replayable_for {

@@ -164,7 +164,7 @@ impl Ingress {
         if self.engine.stopping.draining.is_cancelled() {
             return Err(shutting_down());
         }
-        let Extracted { key, scope, present, former, presented, .. } = extracted;
+        let Extracted { key, scope, present, former, presented, values, .. } = extracted;
         noted.record = Some(present.identity.record_id().to_string());
         let guarded = Box::new(Guarded {
             plan: Arc::clone(plan),
@@ -174,6 +174,7 @@ impl Ingress {
             key,
             scope,
             presented,
+            values,
             forward,
             memory,
         });
@@ -197,7 +198,7 @@ impl Ingress {
     ) -> Result<Response<ClientBody>, Problem> {
         // No answer at all can only be a defect or the end of the runtime, and
         // what the attempt did by then nobody can say.
-        let told = self.engine.take(guarded).await.map_err(|_| unknown(Met::Lost, false))?;
+        let told = self.engine.take(guarded).await.map_err(|_| unknown(Met::Lost, None))?;
         let Told { answer, attempt } = told;
         noted.attempt = attempt;
         match answer {

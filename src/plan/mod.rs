@@ -4,8 +4,10 @@
 //! to its end, so that a reload never changes the rules half way through.
 
 pub mod listen;
+pub mod notify;
 pub mod path;
 pub mod policy;
+pub mod reconcile;
 pub mod route;
 pub mod template;
 
@@ -18,11 +20,18 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 
 use listen::ListenPlan;
+use notify::Notify;
 use route::{DestinationPlan, Router};
+
+use crate::seal::Seal;
 
 /// Everything a running proxy goes by.
 #[derive(Debug)]
 pub struct Plan {
+    /// What seals what lookups need of a request, if they may need a credential.
+    pub seal: Option<Seal>,
+    /// Who is told of records that stay unknown.
+    pub notify: Option<Notify>,
     /// Where clients connect; their number and addresses stay as long as the
     /// process runs.
     pub listen: Vec<ListenPlan>,

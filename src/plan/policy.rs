@@ -1,9 +1,11 @@
 //! What one route promises and how patient it is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
 
+use super::reconcile::Reconcile;
 use super::template::Template;
 use crate::model::canonical::BodyKind;
 use crate::model::canonical::json::Pointer;
@@ -84,12 +86,14 @@ impl FingerprintPolicy {
 }
 
 /// What a retry of an unknown record meets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum OnUnknown {
     /// It is told so, until an operator decides.
     Hold,
     /// It goes on: the destination is itself idempotent.
     Forward,
+    /// The destination is asked first what became of it.
+    Reconcile(Arc<Reconcile>),
 }
 
 /// What happens to a guarded request when the store cannot be asked.
@@ -152,7 +156,8 @@ impl std::str::FromStr for StatusEntry {
 }
 
 impl StatusEntry {
-    fn covers(self, status: u16, has_retry_after: bool) -> bool {
+    /// Whether it is about an answer with this status.
+    pub(super) fn covers(self, status: u16, has_retry_after: bool) -> bool {
         let covered = match self.statuses {
             Statuses::One(one) => one == status,
             Statuses::Class(class) => class == status / 100,

@@ -53,7 +53,7 @@ pub enum Reference {
 pub enum Place {
     /// `key` and `scope`: the request alone.
     Identity,
-    /// `forward_key`: also `{key}` and `{record}`.
+    /// `forward_key` and lookups: also `{key}` and `{record}`.
     Forwarded,
 }
 
@@ -174,6 +174,15 @@ impl Template {
         self.parts(source, None)
     }
 
+    /// The template's parts, with the value that `value_of` gives each reference.
+    pub fn with(&self, mut value_of: impl FnMut(&Reference) -> Part) -> Vec<Part> {
+        let part = |piece: &Piece| match piece {
+            Piece::Literal(text) => Part::Literal(text.clone()),
+            Piece::Reference(reference) => value_of(reference),
+        };
+        self.pieces.iter().map(part).collect()
+    }
+
     /// Evaluates a template that may name the key and the record, as text.
     /// `None` if something that it names is missing.
     ///
@@ -241,7 +250,8 @@ impl FromStr for Reference {
 }
 
 impl Reference {
-    fn part(&self, source: &Source<'_>, known: Option<KeyAndRecord<'_>>) -> Result<Part, EvaluationError> {
+    /// What a request gives for it.
+    pub(super) fn part(&self, source: &Source<'_>, known: Option<KeyAndRecord<'_>>) -> Result<Part, EvaluationError> {
         match self {
             Reference::Header(name) => header_part(&source.head.headers, name),
             Reference::Body(pointer) => body_part(source.body, pointer),
@@ -258,7 +268,23 @@ impl Reference {
     }
 }
 
-fn text_or_absent(text: &str) -> Part {
+/// As it is written, header names in lower case.
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reference::Header(name) => write!(f, "{{header:{name}}}"),
+            Reference::Body(pointer) => write!(f, "{{body:{pointer}}}"),
+            Reference::Query(name) => write!(f, "{{query:{name}}}"),
+            Reference::Path(name) => write!(f, "{{path:{name}}}"),
+            Reference::Host => f.write_str("{host}"),
+            Reference::ClientCertificate => f.write_str("{client_cert:fingerprint}"),
+            Reference::Key => f.write_str("{key}"),
+            Reference::Record => f.write_str("{record}"),
+        }
+    }
+}
+
+pub(super) fn text_or_absent(text: &str) -> Part {
     if text.is_empty() { Part::Absent } else { Part::Text(text.into()) }
 }
 

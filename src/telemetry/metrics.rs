@@ -27,6 +27,17 @@ struct Operation {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reconciliation {
+    route: String,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Notice {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Certainty {
     certainty: &'static str,
 }
@@ -44,6 +55,8 @@ pub struct Metrics {
     unguarded: Counter,
     attempts: Counter,
     attempts_ended: Family<Certainty, Counter>,
+    reconciliations: Family<Reconciliation, Counter>,
+    notices: Family<Notice, Counter>,
     store_errors: Family<Operation, Counter>,
     store_seconds: Family<Operation, Histogram, fn() -> Histogram>,
     records: Family<State, Gauge>,
@@ -93,6 +106,8 @@ impl Metrics {
             unguarded: Counter::default(),
             attempts: Counter::default(),
             attempts_ended: Family::default(),
+            reconciliations: Family::default(),
+            notices: Family::default(),
             store_errors: Family::default(),
             store_seconds: Family::new_with_constructor(seconds),
             records: Family::default(),
@@ -111,6 +126,12 @@ impl Metrics {
         registry.register("unguarded_requests", "Requests passed through unguarded", metrics.unguarded.clone());
         registry.register("attempts", "Attempts begun", metrics.attempts.clone());
         registry.register("attempts_ended", "Attempts by what is certain about them", metrics.attempts_ended.clone());
+        registry.register(
+            "reconciliations",
+            "Lookups about unknown outcomes by route and what they proved",
+            metrics.reconciliations.clone(),
+        );
+        registry.register("notices", "Notices of unknown records by what became of them", metrics.notices.clone());
         registry.register("store_errors", "Store operations that failed", metrics.store_errors.clone());
         registry.register("store_operation_seconds", "Time of store operations", metrics.store_seconds.clone());
         registry.register("records", "Open records by state", metrics.records.clone());
@@ -150,6 +171,16 @@ impl Metrics {
             (Settlement::Doubt(_), true) => return,
         };
         self.attempts_ended.get_or_create(&Certainty { certainty }).inc();
+    }
+
+    /// Counts a lookup by what it proved.
+    pub fn reconciliation(&self, route: &str, result: &'static str) {
+        self.reconciliations.get_or_create(&Reconciliation { route: route.to_owned(), result }).inc();
+    }
+
+    /// Counts a notice by what became of it.
+    pub fn notice(&self, result: &'static str) {
+        self.notices.get_or_create(&Notice { result }).inc();
     }
 
     /// Counts a store operation that failed.

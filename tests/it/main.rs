@@ -35,6 +35,7 @@ mod passing;
 mod paths;
 mod problems;
 mod proxy_protocol;
+mod reconcile;
 mod redis_clusters;
 mod redis_fails;
 mod redis_life;

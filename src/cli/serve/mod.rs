@@ -194,6 +194,7 @@ impl Server {
             plan: Arc::new(ArcSwap::from_pointee(plan)),
             closing: CancellationToken::new(),
         };
+        engine.tend(Arc::clone(&ingress.plan));
         let connections = TaskTracker::new();
         let mut addresses = Vec::new();
         let mut own = Handover::default();
@@ -307,6 +308,7 @@ impl Server {
         if timeout(LAST_WRITES, engine.idle()).await.is_err() {
             tracing::error!("not everything could be recorded; what was in flight is unknown after the next start");
         }
+        engine.write_counts().await;
         engine.store.close().await.context("the store did not close cleanly")?;
         tracing::info!("stopped");
         Ok(())

@@ -6,7 +6,9 @@
 //! becomes a plan.
 
 mod destination;
+mod notify;
 mod policy;
+mod reconcile;
 mod routes;
 mod statuses;
 mod store;
@@ -43,8 +45,10 @@ pub(super) fn compile(mut file: Fields, base: &Path, report: &mut Report) -> Opt
     let around = Around { base, listen: listen.as_deref().unwrap_or_default() };
     let admin = admin(&file, around.listen, report);
     let store = store::compile(&file, base, report);
+    let seal = store::seal(&file, report);
     let limits = limits(&file);
     let destination = destination::compile(file.fields("destination"), around, report).map(Arc::new);
+    let notify = file.fields("notify").map(|fields| notify::compile(fields, around, report));
     let routes = routes::compile(&file, &defaults, destination.as_ref(), around, report);
     warnings::file(&file, report);
 
@@ -52,7 +56,12 @@ pub(super) fn compile(mut file: Fields, base: &Path, report: &mut Report) -> Opt
         Some(Value::Headers(headers)) => headers.clone(),
         _ => Vec::new(),
     };
+    if matches!(notify, Some(None)) || file.is_refused("notify") {
+        return None;
+    }
     Some(Plan {
+        seal,
+        notify: notify.flatten(),
         listen: listen?.into_iter().map(|(listener, _)| listener).collect(),
         admin: admin?,
         router: Router::new(routes?),

@@ -1,9 +1,11 @@
 //! A route's fields → its [`Policy`].
 
+use std::sync::Arc;
+
 use http::header::AUTHORIZATION;
 use http::{HeaderName, StatusCode};
 
-use super::statuses;
+use super::{reconcile, statuses};
 use crate::config::fields::{Fields, Given};
 use crate::config::finding::Report;
 use crate::config::schema;
@@ -11,7 +13,15 @@ use crate::config::value::Value;
 use crate::model::canonical::BodyKind;
 use crate::model::canonical::json::Pointer;
 use crate::plan::policy::{FingerprintPolicy, ForwardKey, OnStoreError, OnUnknown, Policy};
+use crate::plan::route::DestinationPlan;
 use crate::plan::template::Template;
+
+/// Who is asked about unknown outcomes, and whether a credential can be kept.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) destination: Option<&'a DestinationPlan>,
+    pub(super) has_seal: bool,
+}
 
 /// What can be judged about `defaults` without a route.
 pub(super) fn check_defaults(defaults: &Fields, report: &mut Report) {
@@ -26,6 +36,7 @@ pub(super) fn compile(
     fields: &Fields,
     own_statuses: Option<&Fields>,
     defaults: &Fields,
+    asked: Asked<'_>,
     report: &mut Report,
 ) -> Option<Policy> {
     if let Some(own) = own_statuses {
@@ -36,6 +47,7 @@ pub(super) fn compile(
     let levels: Vec<&Fields> = own_statuses.into_iter().chain(defaults.fields("statuses")).chain([&built_in]).collect();
     let fingerprint = fingerprint(fields.fields("fingerprint")?, report);
     let scope = fields.template("scope")?.clone();
+    let on_unknown = on_unknown(fields, asked, report);
     Some(Policy {
         key: fields.template("key")?.clone(),
         key_required: fields.boolean("key_required")?,
@@ -46,10 +58,7 @@ pub(super) fn compile(
         guard: fields.duration("guard")?,
         wait: fields.duration("wait")?,
         lease: fields.duration("lease")?,
-        on_unknown: match fields.word("on_unknown")? {
-            "forward" => OnUnknown::Forward,
-            _ => OnUnknown::Hold,
-        },
+        on_unknown: on_unknown?,
         on_store_error: match fields.word("on_store_error")? {
             "bypass" => OnStoreError::Bypass,
             _ => OnStoreError::Reject,
@@ -60,6 +69,34 @@ pub(super) fn compile(
         unknown_retention: fields.duration("unknown_retention"),
         forward_key: fields.fields("forward_key").and_then(forward_key),
     })
+}
+
+fn on_unknown(fields: &Fields, asked: Asked<'_>, report: &mut Report) -> Option<OnUnknown> {
+    let word = fields.word("on_unknown")?;
+    let reconcile = match (asked.destination, fields.fields("reconcile")) {
+        (Some(destination), Some(written)) => {
+            Some(reconcile::compile(written, destination, asked.has_seal, report).map(Arc::new))
+        }
+        // A destination that could not be compiled is told of at its place.
+        (None, Some(_)) => Some(None),
+        (_, None) if fields.is_refused("reconcile") => Some(None),
+        (_, None) => None,
+    };
+    match (word, reconcile) {
+        ("reconcile", Some(reconcile)) => reconcile.map(OnUnknown::Reconcile),
+        ("reconcile", None) => {
+            let message = "there is no `reconcile` that says how the destination is asked; see `onceward schema` or the example file";
+            report.error(&fields.at("on_unknown"), message);
+            None
+        }
+        (word, reconcile) => {
+            if reconcile.is_some() {
+                let message = format!("nothing is asked while `on_unknown` is `{word}`; write `on_unknown: reconcile`");
+                report.warning(&fields.at("reconcile"), message);
+            }
+            Some(if word == "forward" { OnUnknown::Forward } else { OnUnknown::Hold })
+        }
+    }
 }
 
 /// Whether this is the scope that a route has where nothing else is said; it

@@ -12,7 +12,7 @@ use crate::config::warnings;
 use crate::model::key::Lineage;
 use crate::plan::listen::ListenPlan;
 use crate::plan::route::{DestinationPlan, Former, Pattern, Route};
-use crate::plan::template::Reference;
+use crate::plan::template::{Reference, Template};
 use crate::tls::ServerTls;
 
 /// A route on its way: its fields complete, and what others are compared with.
@@ -51,7 +51,8 @@ pub(super) fn compile(
                 Some(own) => destination::compile(Some(own), around, report).map(Arc::new),
                 None => global.cloned(),
             };
-            let policy = policy::compile(&draft.fields, draft.own_statuses.as_ref(), defaults, report);
+            let asked = policy::Asked { destination: destination.as_deref(), has_seal: has_seal(file) };
+            let policy = policy::compile(&draft.fields, draft.own_statuses.as_ref(), defaults, asked, report);
             let route = Route {
                 name: draft.name.clone()?,
                 methods: draft.methods.clone(),
@@ -67,6 +68,12 @@ pub(super) fn compile(
         })
         .collect();
     routes.into_iter().collect()
+}
+
+/// Whether a credential can be kept. One that is no secret is told of at its
+/// place.
+fn has_seal(file: &Fields) -> bool {
+    file.fields("store").is_some_and(|store| !store.list("seal").is_empty() || store.is_refused("seal"))
 }
 
 fn draft(given: &Given, defaults: &Fields, global: Option<&Fields>, report: &mut Report) -> Option<Draft> {
@@ -155,26 +162,37 @@ fn check_templates(draft: &Draft, around: Around<'_>, report: &mut Report) {
     if let Some(forward_key) = draft.fields.fields("forward_key") {
         check_template(draft, forward_key, "value", around, report);
     }
+    if let Some(request) = draft.fields.fields("reconcile").and_then(|reconcile| reconcile.fields("request")) {
+        check_template(draft, request, "path", around, report);
+        if let Some(Value::Templates(headers)) = request.get("headers").map(|given| &given.value) {
+            for (_, template) in headers {
+                check_references(draft, template, &request.at("headers"), around, report);
+            }
+        }
+    }
 }
 
 /// A key has to come from the request, `{path:x}` from this route's path, and a
 /// certificate from a listener that asks for one.
 fn check_template(draft: &Draft, fields: &Fields, name: &str, around: Around<'_>, report: &mut Report) {
-    let (Some(template), Some(pattern)) = (fields.template(name), &draft.pattern) else {
-        return;
-    };
+    let Some(template) = fields.template(name) else { return };
     if name == "key" && template.references().next().is_none() {
         let message = "the key takes nothing from the request; all requests would be one action";
         report.error(&fields.at(name), message);
     }
+    check_references(draft, template, &fields.at(name), around, report);
+}
+
+fn check_references(draft: &Draft, template: &Template, at: &At, around: Around<'_>, report: &mut Report) {
+    let Some(pattern) = &draft.pattern else { return };
     for reference in template.references() {
         match reference {
             Reference::Path(parameter) if !pattern.parameters().any(|known| known == parameter) => {
                 let path = draft.fields.get("path").map(|given| given.shown.as_str()).unwrap_or_default();
                 let message = format!("the path `{path}` has no parameter of the name that a `{{path:…}}` refers to");
-                report.error(&fields.at(name), message);
+                report.error(at, message);
             }
-            Reference::ClientCertificate => check_certificate(&fields.at(name), around, report),
+            Reference::ClientCertificate => check_certificate(at, around, report),
             _ => {}
         }
     }

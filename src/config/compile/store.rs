@@ -7,6 +7,7 @@ use crate::config::finding::Report;
 use crate::config::schema;
 use crate::config::value::Value;
 use crate::plan::{RedisPlan, RedisServers, RedisUrl, StorePlan, Sync};
+use crate::seal::Seal;
 
 /// The stores there are, in the order of the example.
 const STORES: [&str; 3] = ["embedded", "redis", "memory"];
@@ -35,6 +36,22 @@ pub(super) fn compile(file: &Fields, base: &Path, report: &mut Report) -> Option
             }
         },
     }
+}
+
+/// What seals what lookups need of a request, if there is anything.
+pub(super) fn seal(file: &Fields, report: &mut Report) -> Option<Seal> {
+    let given = file.fields("store")?.list("seal");
+    let mut secrets: Vec<&str> = Vec::new();
+    for given in given {
+        let Value::Text(secret) = &given.value else {
+            continue;
+        };
+        if secrets.contains(&secret.as_str()) {
+            report.warning(&given.at, "this secret is listed twice");
+        }
+        secrets.push(secret);
+    }
+    Seal::new(secrets)
 }
 
 fn embedded(fields: &Fields, base: &Path) -> Option<StorePlan> {

@@ -76,7 +76,12 @@ pub(super) static FILE: Object = Object {
             Some("false"),
             "Whether routes that still have live records may be removed or re-identified.",
         ),
-        Field::later("notify", "Whom to tell about unknown outcomes."),
+        Field::new(
+            "notify",
+            Kind::Object(&NOTIFY),
+            None,
+            "Who is told of records that stay unknown, with the receipt.",
+        ),
         Field::new(
             "defaults",
             Kind::Object(&DEFAULTS),
@@ -146,7 +151,7 @@ static ADMIN: Object = Object {
     ]],
 };
 
-static DESTINATION: Object = Object {
+pub(super) static DESTINATION: Object = Object {
     name: "destination",
     groups: &[&[
         Field::required("url", Kind::Text(Form::Url), "Where requests go; a path is put in front of theirs."),
@@ -225,7 +230,12 @@ static STORE: Object = Object {
             None,
             "Process memory, for tests; refuses new claims when full, never evicts a live record.",
         ),
-        Field::later("seal", "Keys that encrypt what must be kept secret."),
+        Field::new(
+            "seal",
+            Kind::List { of: &Kind::Text(Form::Seal), may_be_empty: true },
+            Some("[]"),
+            "Secrets of 32 bytes or more that encrypt what lookups need of a request: the first seals, all open.",
+        ),
     ]],
 };
 
@@ -301,6 +311,22 @@ static SENTINEL: Object = Object {
 static MEMORY: Object = Object {
     name: "memory",
     groups: &[&[Field::new("capacity", Kind::Size { min: 1, max: 1024 * GIB }, Some("64MiB"), "Bytes of records.")]],
+};
+
+static NOTIFY: Object = Object {
+    name: "notify",
+    groups: &[&[
+        Field::new("after", zero_up_to(DECADE), Some("5m"), "For how long a record has to have stayed unknown."),
+        Field::new("url", Kind::Text(Form::Url), None, "Where the receipt is sent with POST; this or `command`."),
+        Field::new("headers", Kind::Headers, Some("{}"), "Headers of that request."),
+        Field::new("tls", Kind::Object(&DESTINATION_TLS), None, "TLS with an `https` url."),
+        Field::new(
+            "command",
+            Kind::List { of: &Kind::Text(Form::Argument), may_be_empty: false },
+            None,
+            "A program and its arguments; it gets the receipt on its standard input.",
+        ),
+    ]],
 };
 
 static LIMITS: Object = Object {

@@ -1,6 +1,6 @@
 //! The part of the table about routes and what they promise.
 
-use super::{DECADE, DESTINATION, HOUR, second_up_to, zero_up_to};
+use super::{DECADE, DESTINATION, HOUR, WEEK, second_up_to, up_to, zero_up_to};
 use crate::config::kind::{Field, Form, Kind, Object, Stage};
 use crate::plan::template::Place;
 
@@ -41,7 +41,6 @@ pub(super) static ROUTE: Object = Object {
                 "Earlier identities whose records still count.",
             ),
             Field::later("verify", "The signature of a webhook."),
-            Field::later("reconcile", "How to ask the destination whether an action happened."),
         ],
     ],
 };
@@ -93,9 +92,15 @@ const POLICY: &[Field] = &[
     ),
     Field::new(
         "on_unknown",
-        Kind::Word(&[("hold", Stage::Here), ("forward", Stage::Here), ("reconcile", Stage::Later)]),
+        Kind::Word(&[("hold", Stage::Here), ("forward", Stage::Here), ("reconcile", Stage::Here)]),
         Some("hold"),
-        "Hold until an operator resolves it, or forward the retry to an idempotent destination.",
+        "Hold until an operator resolves it, forward the retry to an idempotent destination, or reconcile: ask it first.",
+    ),
+    Field::new(
+        "reconcile",
+        Kind::Object(&RECONCILE),
+        None,
+        "How the destination is asked whether an action happened, for `on_unknown: reconcile`.",
     ),
     Field::new(
         "on_store_error",
@@ -124,6 +129,87 @@ const POLICY: &[Field] = &[
         "A header set on the forwarded request.",
     ),
 ];
+
+/// How a destination is asked.
+static RECONCILE: Object = Object {
+    name: "reconcile",
+    groups: &[&[
+        Field::required("request", Kind::Object(&RECONCILE_REQUEST), "What is asked."),
+        Field::required("found", Kind::Object(&CONDITION), "When the answer shows the action."),
+        Field::new(
+            "match",
+            Kind::Pointers,
+            Some("{}"),
+            "What has to be equal then: a pointer into the request, and where the answer has it.",
+        ),
+        Field::required("response", Kind::Object(&RECONCILED), "What is stored and replayed then."),
+        Field::new(
+            "not_found",
+            Kind::OneOrList(&Kind::Object(&CONDITION)),
+            None,
+            "When the answer shows that there is none: one condition or a list of them.",
+        ),
+        Field::new(
+            "newer_than_attempt",
+            Kind::Text(Form::Pointer),
+            None,
+            "Where the answer says when it was made; a find more than a minute older than the attempt is no find.",
+        ),
+        Field::new(
+            "settle",
+            up_to(WEEK),
+            None,
+            "How long after an attempt's end nothing can come of it any more; response_timeout + 30s if left out.",
+        ),
+        Field::new("give_up", up_to(DECADE), Some("1h"), "For how long is asked; then an operator has to say."),
+    ]],
+};
+
+static RECONCILE_REQUEST: Object = Object {
+    name: "reconcile.request",
+    groups: &[&[
+        Field::new(
+            "method",
+            Kind::Text(Form::Method),
+            Some("GET"),
+            "GET or HEAD; another one only with `unsafe_method: true`.",
+        ),
+        Field::required(
+            "path",
+            Kind::Text(Form::Template(Place::Forwarded)),
+            "Path and query, as in `/orders?request_id={key}`; what is not literal is percent-encoded.",
+        ),
+        Field::new("headers", Kind::Templates, Some("{}"), "Headers; one whose template lacks something is left out."),
+        Field::new(
+            "unsafe_method",
+            Kind::Bool,
+            Some("false"),
+            "Whether the method may be one that could change something; the destination has to know better.",
+        ),
+    ]],
+};
+
+static CONDITION: Object = Object {
+    name: "condition",
+    groups: &[&[
+        Field::new("status", Kind::OneOrList(&Kind::Text(Form::Status)), None, "One of these; any 2xx if left out."),
+        Field::new("when", Kind::Text(Form::Pointer), None, "The answer has a value there."),
+        Field::new("when_missing", Kind::Text(Form::Pointer), None, "The answer has none there."),
+    ]],
+};
+
+static RECONCILED: Object = Object {
+    name: "reconcile.response",
+    groups: &[&[
+        Field::required("status", Kind::Integer { min: 200, max: 599 }, "Its status."),
+        Field::new(
+            "body",
+            Kind::Text(Form::Part),
+            Some("whole"),
+            "Its body: a pointer into the lookup's answer, or `whole`.",
+        ),
+    ]],
+};
 
 static FINGERPRINT: Object = Object {
     name: "fingerprint",

@@ -52,10 +52,11 @@ const ROWS: [Row; 21] = [
 ];
 
 /// Where a record may be named, and which state it is in.
-const STATES: [(&str, &[&str]); 6] = [
+const STATES: [(&str, &[&str]); 7] = [
     ("key-reused", &["in_flight", "completed", "unknown", "expired"]),
     ("in-flight", &["in_flight"]),
     ("outcome-unknown", &["unknown"]),
+    ("outcome-conflict", &["unknown"]),
     ("key-expired", &["expired"]),
     ("response-not-stored", &["completed"]),
     ("destination-unreachable", &["released"]),
@@ -148,7 +149,7 @@ impl Answer {
         let Some((_, states)) = STATES.iter().find(|(of, _)| *of == code && !unguarded) else { return };
         assert!(said["record"].as_str().is_some_and(|id| !id.is_empty()), "{said:#}");
         assert!(states.contains(&said["state"].as_str().unwrap_or_default()), "{said:#}");
-        let outcome = if code == "outcome-unknown" { "unknown" } else { "refused" };
+        let outcome = if matches!(code, "outcome-unknown" | "outcome-conflict") { "unknown" } else { "refused" };
         assert_eq!(self.outcome(), outcome, "{code}");
     }
 }

@@ -11,7 +11,7 @@ mod pointer;
 
 use std::fmt;
 
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 
 pub use self::number::Number;
 pub use self::pointer::{Pointer, PointerError};
@@ -72,6 +72,31 @@ impl From<DuplicateMember> for NotCanonical {
 /// Any of the JSON variants of [`NotCanonical`] other than `DuplicateMember`.
 pub fn parse(bytes: &[u8]) -> Result<Document, NotCanonical> {
     parse::parse(bytes).map(|root| Document { root })
+}
+
+/// The text of the value that a pointer names, spelled as it was received: the
+/// order of its members, its numbers, its white space. Which of two members of
+/// one name is meant is not its business: [`Document::pointer`] refuses them.
+///
+/// # Errors
+///
+/// What keeps the text, as far as it has to be read, from being JSON.
+pub fn part<'a>(text: &'a str, pointer: &Pointer) -> Result<Option<&'a str>, NotCanonical> {
+    parse::part(text, pointer.tokens())
+}
+
+impl Value {
+    /// A digest of what the value means: equal for `1`, `1.0` and `1e0`, and
+    /// whatever the order of members.
+    ///
+    /// # Errors
+    ///
+    /// [`DuplicateMember`] where two members of an object have one name.
+    pub fn meaning(&self) -> Result<[u8; 32], DuplicateMember> {
+        let mut hasher = Sha256::new();
+        digest_value(self, &[], &mut Feed::new(&mut hasher))?;
+        Ok(hasher.finalize().into())
+    }
 }
 
 impl Document {

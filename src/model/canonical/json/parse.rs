@@ -13,6 +13,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, NotCanonical> {
     if parser.rest.is_empty() { Ok(value) } else { Err(parser.syntax()) }
 }
 
+/// The text of the value that the reference tokens name, as it was received;
+/// `None` if there is none. The first of two members of one name counts.
+pub(super) fn part<'a>(text: &'a str, tokens: &[String]) -> Result<Option<&'a str>, NotCanonical> {
+    Parser { text, rest: text, members: 0 }.part(tokens, 0)
+}
+
 struct Parser<'a> {
     text: &'a str,
     /// What is still to be read: always a tail of `text`.
@@ -34,6 +40,38 @@ impl<'a> Parser<'a> {
             Some(b'"') => self.string().map(Value::String),
             Some(b'-' | b'0'..=b'9') => self.number().map(Value::Number),
             _ => self.literal(),
+        }
+    }
+
+    /// The text of what `tokens` name in the value that begins here. What comes
+    /// after it is not read.
+    fn part(&mut self, tokens: &[String], depth: usize) -> Result<Option<&'a str>, NotCanonical> {
+        self.skip_whitespace();
+        let Some((token, tokens)) = tokens.split_first() else {
+            let begun = self.rest;
+            self.value(depth)?;
+            return Ok(begun.get(..begun.len() - self.rest.len()));
+        };
+        let (is_object, close) = match self.peek() {
+            Some(b'{') => (true, "}"),
+            Some(b'[') => (false, "]"),
+            _ => return Ok(None),
+        };
+        self.open(depth)?;
+        if self.closes_at_once(close) {
+            return Ok(None);
+        }
+        let mut index = 0;
+        loop {
+            let is_named = if is_object { self.name()? == *token } else { super::pointer::index(token) == Some(index) };
+            if is_named {
+                return self.part(tokens, depth + 1);
+            }
+            self.value(depth + 1)?;
+            if !self.another(close)? {
+                return Ok(None);
+            }
+            index += 1;
         }
     }
 
