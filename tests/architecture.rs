@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("tls", &[]),
-    ("plan", &["model", "tls"]),
-    ("config", &["plan", "model", "tls"]),
+    ("plan", &["model", "seal", "tls"]),
+    ("config", &["plan", "model", "seal", "tls"]),
     ("clock", &["model"]),
     ("entropy", &["model"]),
     ("telemetry", &["model"]),
@@ -18,7 +18,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("destination", &["model", "plan", "tls"]),
     ("engine", &["model", "plan", "clock", "entropy", "seal", "receipt", "store", "destination", "telemetry"]),
     ("ingress", &["model", "plan", "engine", "destination", "telemetry", "tls"]),
-    ("admin", &["plan", "engine", "store", "telemetry"]),
+    ("seal", &["model"]),
+    ("receipt", &["model", "store"]),
+    ("admin", &["model", "plan", "config", "receipt", "destination", "engine", "store", "telemetry"]),
     ("orphans", &["model", "plan", "store"]),
     ("ledger", &[]),
     (

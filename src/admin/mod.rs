@@ -1,4 +1,10 @@
-//! The operator's side: health, readiness and metrics, on a listener of their own.
+//! The operator's side: health, readiness, metrics and records, on a listener of
+//! their own.
+
+mod access;
+mod answer;
+mod order;
+mod records;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -7,19 +13,20 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::access::Access;
+use self::answer::{Answer, Refusal, text};
 use crate::engine::Engine;
 use crate::plan::{AdminPlan, Plan};
 use crate::store::Health;
@@ -31,6 +38,15 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// How long that may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an operator's tool may take for a request's body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// What a decision may hold besides an answer, in bytes.
+const BESIDES_THE_ANSWER: u64 = 64 << 10;
+/// What the path of a record begins with.
+const RECORD: &str = "/v1/records/";
+/// The description of all this for machines (OpenAPI 3.1).
+const OPENAPI: &str = include_str!("../../docs/openapi.json");
+const THERE_ARE: &str = "There are /healthz, /readyz, /metrics, /v1/records, /v1/records/{id}, /v1/records:lookup, /v1/records/{id}:resolve, :erase and :forget, and /v1/openapi.json.";
 /// Connections served at once.
 const MAX_CONNECTIONS: u64 = 256;
 
@@ -50,34 +66,16 @@ pub struct Admin {
 /// When the store was looked at, and what was found.
 type Probed = (Instant, Result<(), String>);
 
-/// Who may ask.
-#[derive(Debug)]
-struct Access {
-    plan: AdminPlan,
-    /// Hosts a request may name, when there is no token.
-    hosts: Vec<String>,
-}
-
 impl Admin {
     /// An admin side for `engine` and what it runs, as `admin` allows it. `bound`
     /// is the address it really listens on.
     pub fn new(engine: Engine, running: Arc<ArcSwap<Plan>>, plan: AdminPlan, bound: SocketAddr) -> Self {
-        let names = [
-            plan.address.ip().to_string(),
-            bound.ip().to_string(),
-            "localhost".into(),
-            "127.0.0.1".into(),
-            "[::1]".into(),
-        ];
-        let ports = [plan.address.port(), bound.port()];
-        let with_port = names.iter().flat_map(|name| ports.iter().map(move |port| format!("{name}:{port}")));
-        let hosts = with_port.chain(names.iter().cloned()).collect();
         let health = engine.store.health();
         Self {
             engine,
             plan: running,
             health,
-            access: Arc::new(Access { plan, hosts }),
+            access: Arc::new(Access::new(plan, bound)),
             connections: Default::default(),
             probed: Arc::default(),
         }
@@ -96,7 +94,7 @@ impl Admin {
                     let admin = self.clone();
                     let stop = stop.clone();
                     tokio::spawn(async move {
-                        let service = service_fn(async |request| Ok::<_, Infallible>(admin.answer(&request).await));
+                        let service = service_fn(async |request| Ok::<_, Infallible>(admin.answer(request).await));
                         let connection = http1::Builder::new()
                             .timer(TokioTimer::new())
                             .header_read_timeout(HEAD_TIMEOUT)
@@ -116,22 +114,63 @@ impl Admin {
         }
     }
 
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        if let Err((status, why)) = self.access.check(request.uri().path(), request.headers()) {
-            return text(status, why);
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path();
+        if let Err(refusal) = self.access.check(&head.method, path, &head.headers) {
+            return refusal.answer();
         }
-        if request.method() != Method::GET {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
-        }
-        match request.uri().path() {
-            "/healthz" => text(StatusCode::OK, "alive\n"),
-            "/readyz" => self.readiness().await,
-            "/metrics" => self.metrics().await,
-            _ => text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
+        let (resource, verb) = match path.strip_prefix(RECORD) {
+            Some(rest) => rest.split_once(':').map_or((Some(rest), None), |(id, verb)| (Some(id), Some(verb))),
+            None => (None, None),
+        };
+        let query = head.uri.query();
+        let is_read = matches!(head.method, Method::GET | Method::HEAD);
+        let answered = match (path, resource, verb) {
+            (_, Some(id), Some(verb @ (order::RESOLVE | order::ERASE | order::FORGET))) => match head.method {
+                Method::POST => match self.read(body).await {
+                    Ok(body) => self.decide(id, verb, &body).await,
+                    Err(refusal) => Err(refusal),
+                },
+                _ => Err(not_allowed("POST")),
+            },
+            ("/healthz" | "/readyz" | "/metrics" | "/v1/records" | "/v1/records:lookup" | "/v1/openapi.json", ..)
+            | (_, Some(_), None)
+                if !is_read =>
+            {
+                Err(not_allowed("GET, HEAD"))
+            }
+            ("/healthz", ..) => Ok(text(StatusCode::OK, "alive\n")),
+            ("/readyz", ..) => Ok(self.readiness().await),
+            ("/metrics", ..) => Ok(self.metrics().await),
+            ("/v1/records", ..) => self.list(query).await,
+            ("/v1/records:lookup", ..) => self.look_up(query).await,
+            ("/v1/openapi.json", ..) => {
+                Ok(answer::answer(StatusCode::OK, "application/json", Bytes::from_static(OPENAPI.as_bytes())))
+            }
+            (_, Some(id), None) => self.show(id).await,
+            _ => Err(Refusal::new(StatusCode::NOT_FOUND, "no-such-path", THERE_ARE)),
+        };
+        answered.unwrap_or_else(Refusal::answer)
+    }
+
+    /// A body to its end, within its limits.
+    async fn read(&self, body: Incoming) -> Result<Bytes, Refusal> {
+        // In JSON an answer takes up to six times its size.
+        let largest = self.plan.load().limits.response_body.saturating_mul(6).saturating_add(BESIDES_THE_ANSWER);
+        let largest = usize::try_from(largest).unwrap_or(usize::MAX);
+        match timeout(BODY_TIMEOUT, Limited::new(body, largest).collect()).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                let detail = format!("The body is larger than {largest} bytes.");
+                Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail))
+            }
+            Ok(Err(_)) => Err(Refusal::bad_request("The body broke off.")),
+            Err(_) => Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", "The body did not come in time.")),
         }
     }
 
-    async fn readiness(&self) -> Response<Full<Bytes>> {
+    async fn readiness(&self) -> Answer {
         if self.engine.stopping.draining.is_cancelled() {
             return text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
         }
@@ -167,7 +206,7 @@ impl Admin {
         plan.router.routes().iter().map(|route| route.policy.lease).max().unwrap_or_default()
     }
 
-    async fn metrics(&self) -> Response<Full<Bytes>> {
+    async fn metrics(&self) -> Answer {
         let counts = self.engine.store.counts();
         let capacity = &self.engine.capacity;
         let ready = !self.engine.stopping.draining.is_cancelled() && self.fitness().await.is_ok();
@@ -192,56 +231,7 @@ impl Admin {
     }
 }
 
-impl Access {
-    /// With a token, every path but the two health checks needs it. Without
-    /// one, the request has to name a host of ours: a web page that makes a
-    /// browser reach for loopback names another. A page of elsewhere is
-    /// refused always.
-    fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
-        let forbidden = |why| Err((StatusCode::FORBIDDEN, why));
-        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-        if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
-            return forbidden("a page of another site may not ask\n");
-        }
-        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
-        if let Some(origin) = headers.get(ORIGIN) {
-            let own = origin
-                .to_str()
-                .ok()
-                .and_then(|origin| origin.split_once("://"))
-                .map(|(_, host)| host.to_ascii_lowercase());
-            if own.as_deref() != Some(host.as_str()) {
-                return forbidden("a page of another origin may not ask\n");
-            }
-        }
-        match &self.plan.token {
-            Some(_) if matches!(path, "/healthz" | "/readyz") => Ok(()),
-            Some(token) => {
-                let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-                let expected = format!("Bearer {}", token.reveal());
-                if digests_equal(shown, expected.as_bytes()) {
-                    Ok(())
-                } else {
-                    Err((StatusCode::UNAUTHORIZED, "this needs `Authorization: Bearer …` with the admin token\n"))
-                }
-            }
-            None if self.hosts.contains(&host) => Ok(()),
-            None => {
-                forbidden("without a token the Host must be the configured address, localhost, 127.0.0.1 or [::1]\n")
-            }
-        }
-    }
-}
-
-/// Compares digests, so that the time tells nothing about the token.
-fn digests_equal(a: &[u8], b: &[u8]) -> bool {
-    Sha256::digest(a) == Sha256::digest(b)
-}
-
-fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::copy_from_slice(body.as_bytes())));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+fn not_allowed(methods: &'static str) -> Refusal {
+    let detail = format!("Only {methods} is served here.");
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail).allow(methods)
 }

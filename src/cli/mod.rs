@@ -7,6 +7,7 @@ mod check;
 mod demo;
 mod explain;
 mod ledger;
+mod records;
 mod schema;
 mod serve;
 
@@ -38,6 +39,7 @@ enum Command {
     Ledger(ledger::Arguments),
     Check(check::Arguments),
     Explain(explain::Arguments),
+    Records(records::Arguments),
     Schema(schema::Arguments),
 }
 
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
         Command::Ledger(arguments) => ledger::run(arguments),
         Command::Check(arguments) => check::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
+        Command::Records(arguments) => records::run(arguments),
         Command::Schema(arguments) => schema::run(arguments),
     };
     match result {

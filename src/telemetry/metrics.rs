@@ -33,6 +33,11 @@ struct Reconciliation {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Decision {
+    decision: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Notice {
     result: &'static str,
 }
@@ -56,6 +61,7 @@ pub struct Metrics {
     attempts: Counter,
     attempts_ended: Family<Certainty, Counter>,
     reconciliations: Family<Reconciliation, Counter>,
+    decisions: Family<Decision, Counter>,
     notices: Family<Notice, Counter>,
     store_errors: Family<Operation, Counter>,
     store_seconds: Family<Operation, Histogram, fn() -> Histogram>,
@@ -107,6 +113,7 @@ impl Metrics {
             attempts: Counter::default(),
             attempts_ended: Family::default(),
             reconciliations: Family::default(),
+            decisions: Family::default(),
             notices: Family::default(),
             store_errors: Family::default(),
             store_seconds: Family::new_with_constructor(seconds),
@@ -131,6 +138,7 @@ impl Metrics {
             "Lookups about unknown outcomes by route and what they proved",
             metrics.reconciliations.clone(),
         );
+        registry.register("decisions", "Decisions of operators about records", metrics.decisions.clone());
         registry.register("notices", "Notices of unknown records by what became of them", metrics.notices.clone());
         registry.register("store_errors", "Store operations that failed", metrics.store_errors.clone());
         registry.register("store_operation_seconds", "Time of store operations", metrics.store_seconds.clone());
@@ -176,6 +184,11 @@ impl Metrics {
     /// Counts a lookup by what it proved.
     pub fn reconciliation(&self, route: &str, result: &'static str) {
         self.reconciliations.get_or_create(&Reconciliation { route: route.to_owned(), result }).inc();
+    }
+
+    /// Counts an operator's decision.
+    pub fn decision(&self, decision: &'static str) {
+        self.decisions.get_or_create(&Decision { decision }).inc();
     }
 
     /// Counts a notice by what became of it.
