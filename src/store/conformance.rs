@@ -11,15 +11,20 @@ use http::{HeaderMap, Method};
 
 use super::cached::CachedStore;
 use super::embedded::{self, EmbeddedStore};
+use super::list::{Cursor, Filter, NoSuchPlace, Query, Repeats};
 use super::memory::MemoryStore;
 use super::redis::tests::{self as over_redis, RedisCluster, RedisServer};
 use super::{Counts, Store};
 use crate::clock::{Clock, ManualClock};
 use crate::model::admission::{Admission, Grant, Held, Offer, Running, UnknownCaps};
+use crate::model::decision::{Amendment, Author, Ruling};
 use crate::model::fingerprint::{Presented, Recipe, RecipeId, RequestHead};
+use crate::model::inquiry::{Asked, Errand, Finding, Needs, Occasion};
 use crate::model::key::{Identity, Lineage, Part, ScopeDigest};
 use crate::model::outcome::{DoubtReason, ReleaseReason};
-use crate::model::record::{AttemptToken, BootId, Keeping, RecordState, Refusal, Settlement, StateName};
+use crate::model::record::{
+    AttemptToken, BootId, Keeping, Record, RecordState, Refusal, Settlement, Source, StateName,
+};
 use crate::model::response::{Fields, NotStored, StoredBody, StoredResponse};
 use crate::model::time::Timestamp;
 use crate::plan::{RedisPlan, RedisServers, Sync};
@@ -34,6 +39,14 @@ pub(super) const SOON: Option<Duration> = Some(Duration::from_secs(5));
 
 type Opened = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
 type Opener = Box<dyn Fn(Arc<ManualClock>, BootId) -> Opened + Send + std::marker::Sync>;
+
+/// What stands open, whatever a store counts besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Standing {
+    in_flight: u64,
+    unknown: u64,
+    oldest_unknown: Option<Timestamp>,
+}
 
 /// A store under test.
 pub(super) struct Subject {
@@ -136,9 +149,10 @@ impl Subject {
     }
 
     /// What stands open; counted anew where that is done now and then.
-    async fn counts(&self) -> Counts {
+    async fn counts(&self) -> Standing {
         self.store.lineages().await.unwrap();
-        self.store.counts()
+        let Counts { in_flight, unknown, oldest_unknown, due_since: _, cache: _ } = self.store.counts();
+        Standing { in_flight, unknown, oldest_unknown }
     }
 
     async fn claim(&self, offer: Offer) -> Admission {
@@ -196,7 +210,29 @@ pub(super) fn offer(key: &str, token_byte: u8) -> Offer {
         lease: HOUR,
         caps: UnknownCaps { per_scope: 1_000, per_route: 1_000 },
         waited_for: None,
+        needs: None,
+        span: None,
     }
+}
+
+/// What an operator says about the attempt of that offer.
+pub(super) fn ruled(offer: &Offer, ruling: Ruling) -> Amendment {
+    Amendment::Decide(offer.attempt_id, ruling, Author { operator: "ana".into(), reason: "looked it up".into() })
+}
+
+/// What a lookup found that began at that time, an hour after which nothing can
+/// come of an attempt any more.
+fn looked_up(started_at: Timestamp, answer: Finding) -> Box<Asked> {
+    Box::new(Asked {
+        started_at,
+        node: BootId::from_bytes([1; 8]),
+        occasion: Occasion::Background,
+        status: Some(200),
+        answer,
+        settle: HOUR,
+        response_timeout: MINUTE,
+        next_at: started_at.after(MINUTE),
+    })
 }
 
 /// An answer with headers, a body and trailers.
@@ -244,6 +280,16 @@ promises! {
     a_settlement_told_twice_finds_itself
     a_released_record_is_taken_again_under_the_next_number
     an_unknown_record_is_held
+    a_lookup_that_found_it_completes_an_unknown_record
+    a_lookup_that_found_nothing_releases_it_only_when_that_proves_something
+    an_operator_ends_a_doubt_and_no_other_record
+    a_mistaken_decision_gives_way_to_the_owners_own_answer
+    an_answer_is_erased_and_its_key_stays
+    a_forgotten_key_is_new
+    one_at_a_time_is_on_an_errand
+    repeats_add_up
+    a_list_has_every_record_once
+    a_list_tells_where_records_stand_by_now
     an_identical_request_is_forwarded_over_a_doubt_and_only_2xx_ends_it
     an_answer_is_replayed_until_retention_is_over
     the_guard_remembers_a_key_whose_answer_is_gone
@@ -264,7 +310,7 @@ async fn the_first_claim_is_granted_and_the_second_sees_it_in_flight(subject: Su
     let second = subject.claim(subject.offer("k", 2)).await;
     assert_eq!(second, Admission::InFlight(Running { since: START, attempt: 1 }));
     assert_eq!(subject.grant(subject.offer("another", 3)).await.attempt, 1);
-    assert_eq!(subject.counts().await, Counts { in_flight: 2, unknown: 0 });
+    assert_eq!(subject.counts().await, Standing { in_flight: 2, ..Standing::default() });
 }
 
 async fn fifty_claims_at_once_and_one_is_granted(subject: Subject) {
@@ -312,7 +358,7 @@ async fn what_was_settled_is_replayed_to_the_byte(mut subject: Subject) {
         }
         subject.restart().await;
     }
-    assert_eq!(subject.counts().await, Counts::default());
+    assert_eq!(subject.counts().await, Standing::default());
 }
 
 async fn an_answer_whose_body_is_not_kept_still_uses_its_key(subject: Subject) {
@@ -379,12 +425,12 @@ async fn an_unknown_record_is_held(mut subject: Subject) {
     subject.grant(first.clone()).await;
     subject.settle(&first, Settlement::Doubt(DoubtReason::ConnectionLost)).await.unwrap();
     subject.restart().await;
-    let held = Held { reason: DoubtReason::ConnectionLost, identical: true };
+    let held = Held { reason: DoubtReason::ConnectionLost, since: START, identical: true, conflict: false };
     assert_eq!(subject.claim(subject.offer("k", 2)).await, Admission::Unknown(held));
-    assert_eq!(subject.counts().await, Counts { in_flight: 0, unknown: 1 });
+    assert_eq!(subject.counts().await, Standing { unknown: 1, oldest_unknown: Some(START), ..Standing::default() });
     assert_eq!(subject.settle(&first, Settlement::Complete(answer(200, "late truth"))).await, Ok(StateName::Completed));
     assert!(matches!(subject.claim(subject.offer("k", 3)).await, Admission::Replay(_)));
-    assert_eq!(subject.counts().await, Counts::default());
+    assert_eq!(subject.counts().await, Standing::default());
 }
 
 async fn an_identical_request_is_forwarded_over_a_doubt_and_only_2xx_ends_it(subject: Subject) {
@@ -455,7 +501,8 @@ async fn open_records_never_vanish_by_time(mut subject: Subject) {
     }
     let running = subject.claim(subject.offer("running", 3)).await;
     if subject.kind.leases {
-        let lapsed = Held { reason: DoubtReason::LeaseLapsed, identical: true };
+        let since = START.after(HOUR);
+        let lapsed = Held { reason: DoubtReason::LeaseLapsed, since, identical: true, conflict: false };
         assert_eq!(running, Admission::Unknown(lapsed), "its owner was not heard of");
     } else {
         assert!(matches!(running, Admission::InFlight(_)));
@@ -473,7 +520,7 @@ async fn an_unknown_record_goes_when_its_route_says_so(subject: Subject) {
     assert_eq!(subject.claim(subject.offer("k", 2)).await, Admission::Expired);
     subject.completed("other").await;
     assert_eq!(subject.claim(subject.offer("k", 3)).await, Admission::Expired);
-    assert_eq!(subject.counts().await, Counts::default());
+    assert_eq!(subject.counts().await, Standing::default());
     subject.clock.advance(HOUR);
     assert_eq!(subject.grant(subject.offer("k", 4)).await.attempt, 1);
 }
@@ -549,13 +596,221 @@ async fn what_was_acknowledged_is_there_after_a_restart(mut subject: Subject) {
     subject.clock.advance(HOUR);
     subject.restart().await;
     let reason = if subject.kind.leases { DoubtReason::LeaseLapsed } else { DoubtReason::OwnerLost };
-    let held = Held { reason, identical: true };
+    let since = START.after(HOUR);
+    let held = Held { reason, since, identical: true, conflict: false };
     assert_eq!(subject.claim(subject.offer("running", 2)).await, Admission::Unknown(held));
     let after = subject.store.read(running.id()).await.unwrap().unwrap();
     assert_eq!((after.created_at, after.attempts.len()), (before.created_at, 1));
     let RecordState::Unknown(doubt) = &after.state else { panic!("{after:?}") };
     assert_eq!(doubt.since, START.after(HOUR), "since the restart, or since its lease was over");
-    assert_eq!(subject.counts().await, Counts { in_flight: 0, unknown: 1 });
+    let standing = Standing { unknown: 1, oldest_unknown: Some(since), ..Standing::default() };
+    assert_eq!(subject.counts().await, standing);
+}
+
+async fn a_lookup_that_found_it_completes_an_unknown_record(mut subject: Subject) {
+    let first = Offer { needs: Some(Needs::Sealed([1, 2, 3].into())), ..subject.offer("k", 1) };
+    subject.grant(first.clone()).await;
+    let asked = || Amendment::Learn(first.token, looked_up(START, Finding::Found(answer(201, "found"))));
+    assert_eq!(subject.store.amend(first.id(), asked()).await.unwrap(), Err(Refusal::Superseded), "it is running");
+    subject.settle(&first, Settlement::Doubt(DoubtReason::ConnectionLost)).await.unwrap();
+    let held = subject.store.read(first.id()).await.unwrap().unwrap();
+    assert_eq!(held.needs, first.needs, "kept as long as it may be asked for");
+    let wrong = Amendment::Learn(token(9), looked_up(START, Finding::Found(answer(201, "another's"))));
+    assert_eq!(subject.store.amend(first.id(), wrong).await.unwrap(), Err(Refusal::Superseded));
+    let known = subject.store.amend(first.id(), asked()).await.unwrap().unwrap();
+    assert_eq!((known.state.name(), &known.needs), (StateName::Completed, &None), "and no longer");
+    assert_eq!(subject.counts().await, Standing::default());
+    subject.restart().await;
+    let Admission::Replay(completion) = subject.claim(subject.offer("k", 2)).await else { panic!() };
+    assert_eq!((completion.source, &completion.response), (Source::Lookup, &answer(201, "found")));
+    let read = subject.store.read(first.id()).await.unwrap().unwrap();
+    assert_eq!(read.inquiry.as_ref().map(|inquiry| inquiry.lookups.len()), Some(1));
+}
+
+async fn a_lookup_that_found_nothing_releases_it_only_when_that_proves_something(mut subject: Subject) {
+    let first = subject.offer("k", 1);
+    subject.grant(first.clone()).await;
+    subject.settle(&first, Settlement::Doubt(DoubtReason::ConnectionLost)).await.unwrap();
+    let nothing = |at| Amendment::Learn(first.token, looked_up(at, Finding::NotFound { bare: false }));
+    let early = subject.store.amend(first.id(), nothing(START.after(HOUR))).await.unwrap().unwrap();
+    assert_eq!(early.state.name(), StateName::Unknown, "not later than that");
+    subject.restart().await;
+    let later = START.after(HOUR).after(Duration::from_millis(1));
+    let proven = subject.store.amend(first.id(), nothing(later)).await.unwrap().unwrap();
+    assert_eq!(proven.state.name(), StateName::Released);
+    assert_eq!(subject.grant(subject.offer("k", 2)).await, Grant { attempt: 2, over_doubt: false });
+}
+
+async fn an_operator_ends_a_doubt_and_no_other_record(mut subject: Subject) {
+    let first = subject.offer("done", 1);
+    subject.grant(first.clone()).await;
+    let done = Ruling::Completed(answer(201, "decided"));
+    let early = subject.store.amend(first.id(), ruled(&first, done.clone())).await.unwrap();
+    assert_eq!(early, Err(Refusal::NotUnknown), "it is running");
+    subject.settle(&first, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap();
+    let another = subject.offer("done", 9);
+    let stale = subject.store.amend(first.id(), ruled(&another, done.clone())).await.unwrap();
+    assert_eq!(stale, Err(Refusal::Superseded), "about another attempt");
+    for clearing in [Ruling::Erase, Ruling::Forget] {
+        assert_eq!(subject.store.amend(first.id(), ruled(&first, clearing)).await.unwrap(), Err(Refusal::StillOpen));
+    }
+    subject.store.amend(first.id(), ruled(&first, done.clone())).await.unwrap().unwrap();
+    let late = subject.store.amend(first.id(), ruled(&first, Ruling::NotExecuted)).await.unwrap();
+    assert_eq!(late, Err(Refusal::NotUnknown));
+    subject.restart().await;
+    let Admission::Replay(completion) = subject.claim(subject.offer("done", 2)).await else { panic!() };
+    assert_eq!((completion.source, &completion.response), (Source::Operator, &answer(201, "decided")));
+    let read = subject.store.read(first.id()).await.unwrap().unwrap();
+    let told: Vec<_> = read.decisions.iter().map(|decision| (decision.kind.as_str(), &*decision.by.operator)).collect();
+    assert_eq!(told, [("completed", "ana")]);
+}
+
+async fn a_mistaken_decision_gives_way_to_the_owners_own_answer(mut subject: Subject) {
+    let first = subject.offer("k", 1);
+    subject.grant(first.clone()).await;
+    subject.settle(&first, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap();
+    subject.store.amend(first.id(), ruled(&first, Ruling::NotExecuted)).await.unwrap().unwrap();
+    subject.restart().await;
+    assert_eq!(subject.settle(&first, Settlement::Complete(answer(201, "late"))).await, Ok(StateName::Completed));
+    assert!(matches!(subject.claim(subject.offer("k", 2)).await, Admission::Replay(_)));
+    // And not once another attempt has begun.
+    let first = subject.offer("other", 3);
+    subject.grant(first.clone()).await;
+    subject.settle(&first, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap();
+    subject.store.amend(first.id(), ruled(&first, Ruling::NotExecuted)).await.unwrap().unwrap();
+    assert_eq!(subject.grant(subject.offer("other", 4)).await, Grant { attempt: 2, over_doubt: false });
+    assert_eq!(subject.settle(&first, Settlement::Complete(answer(201, "late"))).await, Err(Refusal::Superseded));
+}
+
+async fn an_answer_is_erased_and_its_key_stays(mut subject: Subject) {
+    let first = subject.offer("k", 1);
+    subject.grant(first.clone()).await;
+    subject.settle(&first, Settlement::Complete(answer(201, "personal"))).await.unwrap();
+    assert!(matches!(subject.claim(subject.offer("k", 2)).await, Admission::Replay(_)));
+    subject.store.amend(first.id(), ruled(&first, Ruling::Erase)).await.unwrap().unwrap();
+    for _ in 0..2 {
+        let Admission::Replay(completion) = subject.claim(subject.offer("k", 3)).await else { panic!() };
+        assert_eq!(completion.response, answer(201, "").without_body(NotStored::Erased));
+        subject.restart().await;
+    }
+}
+
+async fn a_forgotten_key_is_new(mut subject: Subject) {
+    let first = subject.offer("k", 1);
+    subject.grant(first.clone()).await;
+    subject.settle(&first, Settlement::Complete(answer(201, "x"))).await.unwrap();
+    assert!(matches!(subject.claim(subject.offer("k", 2)).await, Admission::Replay(_)));
+    subject.store.add_repeats(vec![(first.id(), replayed(2))]).await.unwrap();
+    subject.store.amend(first.id(), ruled(&first, Ruling::Forget)).await.unwrap().unwrap();
+    assert_eq!(subject.store.read(first.id()).await.unwrap(), None);
+    subject.restart().await;
+    assert_eq!(subject.grant(subject.offer("k", 3)).await, Grant { attempt: 1, over_doubt: false });
+    assert_eq!(subject.store.repeats(first.id()).await.unwrap(), Repeats::default());
+}
+
+async fn one_at_a_time_is_on_an_errand(subject: Subject) {
+    let first = subject.offer("k", 1);
+    subject.grant(first.clone()).await;
+    subject.settle(&first, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap();
+    let until = START.after(MINUTE);
+    let go = |errand| subject.store.amend(first.id(), Amendment::Undertake(first.token, errand, until));
+    for errand in [Errand::Lookup, Errand::Notice] {
+        go(errand).await.unwrap().unwrap();
+        assert_eq!(go(errand).await.unwrap(), Err(Refusal::Undertaken));
+    }
+    subject.clock.advance(MINUTE);
+    go(Errand::Lookup).await.unwrap().unwrap();
+    go(Errand::Notice).await.unwrap().unwrap();
+    subject.store.amend(first.id(), Amendment::Told(first.token)).await.unwrap().unwrap();
+    subject.clock.advance(HOUR);
+    assert_eq!(go(Errand::Notice).await.unwrap(), Err(Refusal::Undertaken), "told once");
+}
+
+fn replayed(times: u64) -> Repeats {
+    Repeats { replays: times, replayed_at: Some(START.after(MINUTE)), ..Repeats::default() }
+}
+
+async fn repeats_add_up(mut subject: Subject) {
+    let first = subject.offer("k", 1);
+    subject.grant(first.clone()).await;
+    subject.settle(&first, Settlement::Complete(answer(201, "x"))).await.unwrap();
+    let mismatched = Repeats { mismatches: 3, mismatched_at: Some(START.after(HOUR)), ..Repeats::default() };
+    for repeats in [replayed(2), mismatched, replayed(1)] {
+        subject.store.add_repeats(vec![(first.id(), repeats)]).await.unwrap();
+    }
+    subject.restart().await;
+    let all = replayed(3).and(mismatched);
+    assert_eq!(subject.store.repeats(first.id()).await.unwrap(), all);
+    assert_eq!(subject.store.repeats(subject.offer("other", 2).id()).await.unwrap(), Repeats::default());
+}
+
+/// Every record that the walk meets, page by page.
+async fn walked(subject: &Subject, filter: &Filter, limit: usize) -> Vec<String> {
+    let mut met = Vec::new();
+    let mut after = None;
+    loop {
+        let query = Query { filter: filter.clone(), after: after.take(), limit };
+        let page = subject.store.list(query).await.unwrap().unwrap();
+        assert!(page.records.len() <= limit);
+        met.extend(page.records.iter().map(|record| record.key.to_string()));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return met,
+        }
+    }
+}
+
+async fn a_list_has_every_record_once(mut subject: Subject) {
+    let keys: Vec<String> = (0..57).map(|n| format!("k{n:02}")).collect();
+    for (n, key) in (0u8..).zip(&keys) {
+        let offer = subject.offer(key, n);
+        subject.grant(offer.clone()).await;
+        match n % 3 {
+            0 => _ = subject.settle(&offer, Settlement::Complete(answer(201, "x"))).await.unwrap(),
+            1 => _ = subject.settle(&offer, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap(),
+            _ => _ = subject.settle(&offer, Settlement::Release(ReleaseReason::NotSent)).await.unwrap(),
+        }
+    }
+    subject.restart().await;
+    let third = |of: usize| keys.iter().enumerate().filter(|(n, _)| n % 3 == of).map(|(_, key)| key.clone()).collect();
+    let in_state = |state| Filter { state: Some(state), ..Filter::default() };
+    let cases: [(Filter, Vec<String>); 7] = [
+        (Filter::default(), keys.clone()),
+        (in_state(StateName::Completed), third(0)),
+        (in_state(StateName::Unknown), third(1)),
+        (in_state(StateName::Released), third(2)),
+        (in_state(StateName::InFlight), Vec::new()),
+        (Filter { key: Some("k07".into()), route: Some("orders".into()), ..Filter::default() }, vec!["k07".into()]),
+        (Filter { route: Some("elsewhere".into()), ..Filter::default() }, Vec::new()),
+    ];
+    for (filter, expected) in cases {
+        for limit in [1, 7, 1000] {
+            let mut met = walked(&subject, &filter, limit).await;
+            met.sort();
+            assert_eq!(met, expected, "{filter:?} by {limit}");
+        }
+    }
+    let rubbish = Query { filter: Filter::default(), after: Some(Cursor("rubbish".into())), limit: 1 };
+    assert_eq!(subject.store.list(rubbish).await.unwrap().unwrap_err(), NoSuchPlace);
+}
+
+async fn a_list_tells_where_records_stand_by_now(subject: Subject) {
+    let first = subject.offer("k", 1);
+    subject.grant(first.clone()).await;
+    let in_state = |state| Filter { state: Some(state), ..Filter::default() };
+    assert_eq!(walked(&subject, &in_state(StateName::InFlight), 10).await, ["k"]);
+    if subject.kind.leases {
+        subject.clock.advance(HOUR);
+        assert_eq!(walked(&subject, &in_state(StateName::InFlight), 10).await, [""; 0]);
+        assert_eq!(walked(&subject, &in_state(StateName::Unknown), 10).await, ["k"]);
+    }
+    let by_ana = Filter { operator: Some("ana".into()), note: Some("looked".into()), ..Filter::default() };
+    assert_eq!(walked(&subject, &by_ana, 10).await, [""; 0]);
+    subject.settle(&first, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap();
+    subject.store.amend(first.id(), ruled(&first, Ruling::NotExecuted)).await.unwrap().unwrap();
+    assert_eq!(walked(&subject, &by_ana, 10).await, ["k"]);
+    let before = Filter { begun_by: Some(START.before(MINUTE)), ..Filter::default() };
+    assert_eq!(walked(&subject, &before, 10).await, [""; 0]);
 }
 
 /// SplitMix64: the walk is the same each time.
@@ -577,6 +832,27 @@ impl Dice {
             2 => Settlement::Release(ReleaseReason::Status(429)),
             3 => Settlement::Doubt(DoubtReason::TimedOut),
             _ => Settlement::Complete(answer(200, "yes")),
+        }
+    }
+
+    /// What somebody has to say about the record, mostly about its last attempt.
+    fn amendment(&mut self, ask: &Offer, record: Option<Arc<Record>>, now: Timestamp) -> Amendment {
+        let token = record.as_ref().and_then(|record| holder(&record.state)).unwrap_or(ask.token);
+        let last = record.as_ref().and_then(|record| record.attempts.last().map(|attempt| attempt.id));
+        let by = Author { operator: "ana".into(), reason: "rolled".into() };
+        let started_at = now.after(MINUTE * u32::try_from(self.roll(200)).unwrap());
+        let learn = |answer| Amendment::Learn(token, looked_up(started_at, answer));
+        match self.roll(10) {
+            0 => learn(Finding::Found(answer(201, "found"))),
+            1 => learn(Finding::Different),
+            2 => learn(Finding::NotFound { bare: false }),
+            3 => learn(Finding::NotFound { bare: true }),
+            4 => Amendment::Undertake(token, Errand::Lookup, now.after(MINUTE)),
+            5 => Amendment::Told(token),
+            6 => Amendment::Decide(last.unwrap_or(7), Ruling::Completed(answer(201, "decided")), by),
+            7 => Amendment::Decide(last.unwrap_or(7), Ruling::NotExecuted, by),
+            8 => Amendment::Decide(last.unwrap_or(7), Ruling::Erase, by),
+            _ => Amendment::Decide(last.unwrap_or(7), Ruling::Forget, by),
         }
     }
 }
@@ -635,7 +911,7 @@ async fn walk(seed: u64, mut tested: Subject) {
         if dice.roll(8) == 0 {
             ask.presented = presented("other parameters");
         }
-        match dice.roll(12) {
+        match dice.roll(14) {
             0..=4 => {
                 // The attempt's token is new with each claim, as the engine makes it.
                 ask.token = if dice.roll(3) == 0 { ask.token } else { AttemptToken::from_bytes([step as u8; 16]) };
@@ -657,6 +933,11 @@ async fn walk(seed: u64, mut tested: Subject) {
                 let by = MINUTE / 2 * u32::try_from(dice.roll(4)).unwrap();
                 oracle.clock.advance(by);
                 tested.clock.advance(by);
+            }
+            11..=12 => {
+                let amendment = dice.amendment(&ask, oracle.store.read(ask.id()).await.unwrap(), oracle.clock.now());
+                let expected = oracle.store.amend(ask.id(), amendment.clone()).await.unwrap();
+                assert_eq!(tested.store.amend(ask.id(), amendment).await.unwrap(), expected, "{place}");
             }
             // The same run again: what it holds is still its own.
             _ if dice.roll(4) == 0 => tested.reopen(tested.boot).await,

@@ -65,7 +65,8 @@ fn a_route_has_the_contracts_defaults() {
         (policy.guard, policy.wait, policy.lease),
         (Duration::ZERO, Duration::from_secs(10), Duration::from_secs(30))
     );
-    assert_eq!((policy.on_unknown, policy.on_store_error), (OnUnknown::Hold, OnStoreError::Reject));
+    assert!(matches!(policy.on_unknown, OnUnknown::Hold));
+    assert_eq!(policy.on_store_error, OnStoreError::Reject);
     assert_eq!(policy.mismatch_status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(policy.unknown_retention.is_none() && policy.forward_key.is_none());
     let entries = |texts: &[&str]| -> Vec<StatusEntry> { texts.iter().map(|text| text.parse().unwrap()).collect() };
@@ -209,7 +210,8 @@ routes:
     let policy = &route.policy;
     assert!(!policy.key_required && policy.store_set_cookie);
     assert_eq!(policy.fingerprint.ignore.len(), 1);
-    assert_eq!((policy.on_unknown, policy.on_store_error), (OnUnknown::Forward, OnStoreError::Bypass));
+    assert!(matches!(policy.on_unknown, OnUnknown::Forward));
+    assert_eq!(policy.on_store_error, OnStoreError::Bypass);
     assert_eq!(policy.mismatch_status, StatusCode::CONFLICT);
     assert_eq!(policy.unknown_retention, Some(Duration::from_hours(30 * 24)));
     assert_eq!(policy.forward_key.as_ref().unwrap().value.as_str(), "{record}");

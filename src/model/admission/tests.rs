@@ -74,6 +74,8 @@ fn offer(number: u8, presented: Presented) -> Offer {
         lease: HOUR,
         caps: CAPS,
         waited_for: None,
+        needs: None,
+        span: None,
     }
 }
 
@@ -148,7 +150,10 @@ fn a_new_key_is_granted_and_the_record_says_all_that_the_offer_did() {
             fingerprint: offer.presented.fingerprint,
             created_at: START,
             updated_at: START,
-            attempts: vec![Attempt { number: 1, id: 1, node: BOOT, started_at: START, ended: None }],
+            attempts: vec![Attempt { number: 1, id: 1, node: BOOT, started_at: START, ended: None, span: None }],
+            needs: None,
+            inquiry: None,
+            decisions: Vec::new(),
             state: RecordState::InFlight(Lease {
                 token: token(1),
                 term: Term::Process(BOOT),
@@ -212,7 +217,7 @@ fn other_parameters_are_a_mismatch_before_anything_else() {
 #[test]
 fn a_retry_is_told_where_its_record_stands() {
     assert_eq!(told(in_flight(), &offer(2, same())), Admission::InFlight(Running { since: START, attempt: 1 }));
-    let held = Held { reason: DoubtReason::TimedOut, identical: true };
+    let held = Held { reason: DoubtReason::TimedOut, since: START, identical: true, conflict: false };
     assert_eq!(told(unknown(), &offer(2, same())), Admission::Unknown(held));
     assert_eq!(told(expired(), &offer(2, same())), Admission::Expired);
 }
@@ -300,7 +305,7 @@ fn an_unknown_record_is_held_unless_the_route_forwards() {
 
 #[test]
 fn only_the_identical_request_is_forwarded() {
-    let held = Held { reason: DoubtReason::TimedOut, identical: false };
+    let held = Held { reason: DoubtReason::TimedOut, since: START, identical: false, conflict: false };
     assert_eq!(told(unknown(), &forwarding(2, same_in_other_bytes())), Admission::Unknown(held));
 }
 
@@ -326,7 +331,7 @@ fn a_lapsed_lease_is_unknown() {
     let get = |offer: &Offer, now: Timestamp| admit(leased.clone(), offer, TERM, ROOM, now).0;
     let before = Timestamp::from_millis(lapses.as_millis() - 1);
     assert_eq!(get(&forwarding(2, same()), before), Admission::InFlight(Running { since: START, attempt: 1 }));
-    let held = Held { reason: DoubtReason::LeaseLapsed, identical: true };
+    let held = Held { reason: DoubtReason::LeaseLapsed, since: lapses, identical: true, conflict: false };
     assert_eq!(get(&offer(2, same()), lapses), Admission::Unknown(held));
     assert_eq!(get(&offer(2, different()), lapses), Admission::Mismatch(StateName::Unknown));
     assert_eq!(get(&forwarding(2, same()), lapses), Admission::Granted(Grant { attempt: 2, over_doubt: true }));

@@ -434,9 +434,9 @@ fn a_newer_version_is_named() {
 #[test]
 fn what_is_too_short_for_a_record_is_cut_off() {
     assert_eq!(decode(&[]), Err(DecodeError::Truncated));
-    assert_eq!(decode(&[VERSION]), Err(DecodeError::Truncated));
-    assert_eq!(decode(&[VERSION, 0, 0, 0]), Err(DecodeError::Truncated));
-    assert_eq!(decode(&sealed(&[VERSION])), Err(DecodeError::Truncated));
+    assert_eq!(decode(&[VERSION_WITHOUT_FILE]), Err(DecodeError::Truncated));
+    assert_eq!(decode(&[VERSION_WITHOUT_FILE, 0, 0, 0]), Err(DecodeError::Truncated));
+    assert_eq!(decode(&sealed(&[VERSION_WITHOUT_FILE])), Err(DecodeError::Truncated));
 }
 
 // ---- The format, pinned ----------------------------------------------------
@@ -462,6 +462,7 @@ fn with_state(state: RecordState) -> Record {
         node: BootId::from_bytes(*b"nodenode"),
         started_at: Timestamp::from_millis(1_800_000_000_000),
         ended: ended.map(|conclusion| (Timestamp::from_millis(1_800_000_000_250), conclusion)),
+        span: None,
     };
     Record {
         identity: Identity::from_bytes([0x11; 32]),
@@ -483,6 +484,9 @@ fn with_state(state: RecordState) -> Record {
             attempt(300, Some(Conclusion::Doubtful(DoubtReason::TimedOut))),
             attempt(301, None),
         ],
+        needs: None,
+        inquiry: None,
+        decisions: Vec::new(),
         state,
     }
 }
@@ -553,6 +557,7 @@ fn the_form_of_a_completed_record_is_fixed() {
         token: AttemptToken::from_bytes([0x66; 16]),
         at: Timestamp::from_millis(1_800_000_000_000),
         boundaries: BOUNDARIES,
+        source: Source::Exchange,
         response: StoredResponse {
             status: 201,
             headers: pack(&[("content-type", "application/json"), ("warning", "a"), ("warning", "b")]),

@@ -85,20 +85,20 @@ fn refused(state: &RecordState, event: Event) {
 
 /// What follows: `F` in flight, `C` completed, `U` unknown, `R` released,
 /// `E` expired, `=` taken and nothing changes, `t` refused: the record is taken,
-/// `s` refused: superseded.
+/// `s` refused: superseded, `n` refused: not unknown, `o` refused: still open.
 const LIFE: &str = "
-                              mine:                             another's:                  owner gone:               forget:
-                      grant   confirm  201  500  release doubt  confirm  201 release doubt  this-run  another-run  mine  another's
-absent                  F        s      s    s      s      s       s      s     s      s       s          s            s     s
-in-flight               t        F      C    C      R      U       s      s     s      s       U          s            s     s
-in-flight-over-doubt    t        F      C    U      U      U       s      s     s      s       U          s            s     s
-unknown                 F        s      C    C      R      =       s      s     s      s       s          s            s     s
-unknown-lapsed          F        F      C    C      R      U       s      s     s      s       s          s            s     s
-unknown-earlier-too     F        s      C    =      =      =       s      s     s      s       s          s            s     s
-lapsed-earlier-too      F        F      C    U      U      U       s      s     s      s       s          s            s     s
-released                F        s      C    C      =      s       s      s     s      s       s          s            E     s
-completed               t        s      =    =      s      s       s      s     s      s       s          s            E     s
-expired                 t        s      s    s      s      s       s      s     s      s       s          s            s     s
+                              mine:                             another's:                  owner gone:               lookup:                 operator:
+                      grant   confirm  201  500  release doubt  confirm  201 release doubt  this-run  another-run  found  not-found  of-another  completed  not-executed  erase  forget
+absent                  F        s      s    s      s      s       s      s     s      s       s          s          s      s          s           n          n             s      s
+in-flight               t        F      C    C      R      U       s      s     s      s       U          s          s      s          s           n          n             o      o
+in-flight-over-doubt    t        F      C    U      U      U       s      s     s      s       U          s          s      s          s           n          n             o      o
+unknown                 F        s      C    C      R      =       s      s     s      s       s          s          C      R          s           C          R             o      o
+unknown-lapsed          F        F      C    C      R      U       s      s     s      s       s          s          C      R          s           C          R             o      o
+unknown-earlier-too     F        s      C    =      =      =       s      s     s      s       s          s          C      R          s           C          R             o      o
+lapsed-earlier-too      F        F      C    U      U      U       s      s     s      s       s          s          C      R          s           C          R             o      o
+released                F        s      C    C      =      s       s      s     s      s       s          s          s      s          s           n          n             =      E
+completed               t        s      =    =      s      s       s      s     s      s       s          s          s      s          s           n          n             C      E
+expired                 t        s      s    s      s      s       s      s     s      s       s          s          s      s          s           n          n             =      E
 ";
 
 #[test]
@@ -130,8 +130,13 @@ fn every_event_in_every_state() {
         ("another's: doubt", Event::Settle(ANOTHERS, doubt())),
         ("owner gone: this run", Event::OwnerGone(BOOT)),
         ("owner gone: another run", Event::OwnerGone(OTHER_BOOT)),
-        ("mine: forget", Event::Forget(MINE)),
-        ("another's: forget", Event::Forget(ANOTHERS)),
+        ("found", Event::Found(MINE, answer(201))),
+        ("not found", Event::NotFound(MINE)),
+        ("found, of another", Event::Found(ANOTHERS, answer(201))),
+        ("an operator: completed", Event::Rule(Ruling::Completed(answer(201)))),
+        ("an operator: not executed", Event::Rule(Ruling::NotExecuted)),
+        ("an operator: erase", Event::Rule(Ruling::Erase)),
+        ("an operator: forget", Event::Rule(Ruling::Forget)),
     ];
     let mut rows = LIFE.lines().skip(3).map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut wrong = Vec::new();
@@ -154,6 +159,9 @@ fn outcome(state: Option<&RecordState>, event: &Event) -> &'static str {
     match RecordState::after(state, event.clone(), NOW) {
         Err(Refusal::Taken) => "t",
         Err(Refusal::Superseded) => "s",
+        Err(Refusal::NotUnknown) => "n",
+        Err(Refusal::StillOpen) => "o",
+        Err(Refusal::Undertaken) => "u",
         Ok(next) if Some(&next) == state => "=",
         Ok(InFlight(_)) => "F",
         Ok(Completed(_)) => "C",
@@ -484,12 +492,15 @@ fn record(state: RecordState) -> Record {
         created_at: at(0),
         updated_at: at(0),
         attempts: vec![attempt(1)],
+        needs: None,
+        inquiry: None,
+        decisions: Vec::new(),
         state,
     }
 }
 
 fn attempt(number: u32) -> Attempt {
-    Attempt { number, id: u64::from(number), node: BOOT, started_at: at(0), ended: None }
+    Attempt { number, id: u64::from(number), node: BOOT, started_at: at(0), ended: None, span: None }
 }
 
 #[test]
