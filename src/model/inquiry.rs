@@ -285,3 +285,86 @@ impl fmt::Display for Inconclusive {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::record::{AttemptToken, Keeping};
+
+    const END: Timestamp = Timestamp::from_millis(1_900_000_000_000);
+    const SETTLE: Duration = Duration::from_secs(90);
+    const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn doubt(reason: DoubtReason) -> Doubt {
+        let keeping = Keeping { retention: SETTLE, guard: SETTLE, unknown_retention: None };
+        Doubt { token: AttemptToken::from_bytes([1; 16]), reason, since: END, earlier: false, keeping }
+    }
+
+    /// A lookup that found nothing and began so long after the attempt's end.
+    fn nothing(after: Duration, bare: bool) -> Asked {
+        Asked {
+            started_at: END.after(after),
+            node: BootId::from_bytes([1; 8]),
+            occasion: Occasion::Retry,
+            status: Some(404),
+            answer: Finding::NotFound { bare },
+            settle: SETTLE,
+            response_timeout: RESPONSE_TIMEOUT,
+            next_at: END.after(after),
+        }
+    }
+
+    const MOMENT: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn nothing_counts_only_from_a_lookup_that_began_when_nothing_could_come() {
+        let inquiry = Inquiry::default();
+        for (reason, after, proof) in [
+            (DoubtReason::TimedOut, Duration::ZERO, Proof::TooEarly),
+            (DoubtReason::TimedOut, SETTLE, Proof::TooEarly),
+            (DoubtReason::TimedOut, SETTLE + MOMENT, Proof::NotFound),
+            (DoubtReason::OwnerLost, SETTLE + MOMENT, Proof::NotFound),
+            // Nobody saw its end: it may have gone on for as long as an answer may take.
+            (DoubtReason::LeaseLapsed, SETTLE + MOMENT, Proof::TooEarly),
+            (DoubtReason::LeaseLapsed, RESPONSE_TIMEOUT + SETTLE, Proof::TooEarly),
+            (DoubtReason::LeaseLapsed, RESPONSE_TIMEOUT + SETTLE + MOMENT, Proof::NotFound),
+        ] {
+            assert_eq!(inquiry.weigh(&doubt(reason), &nothing(after, false)), proof, "{reason} {after:?}");
+        }
+    }
+
+    #[test]
+    fn a_bare_status_has_to_say_it_twice() {
+        let (mut inquiry, doubt) = (Inquiry::default(), doubt(DoubtReason::ConnectionLost));
+        let mut asked = |after: Duration| {
+            let asked = nothing(after, true);
+            let proof = inquiry.weigh(&doubt, &asked);
+            inquiry.note(&asked, proof, asked.started_at);
+            proof
+        };
+        assert_eq!(asked(SETTLE), Proof::TooEarly);
+        let first = SETTLE * 2;
+        assert_eq!(asked(first), Proof::NotFoundOnce, "one that was too early was none");
+        assert_eq!(asked(first + SETTLE - MOMENT), Proof::NotFoundOnce, "so soon it says the same");
+        assert_eq!(asked(first + SETTLE), Proof::NotFound);
+    }
+
+    #[test]
+    fn the_first_lookup_and_the_latest_are_remembered() {
+        let mut inquiry = Inquiry::default();
+        for second in 0..40 {
+            let asked = nothing(Duration::from_secs(second), false);
+            inquiry.note(&asked, Proof::TooEarly, asked.started_at);
+        }
+        let seconds: Vec<u64> = inquiry.lookups.iter().map(|lookup| END.until(lookup.started_at).as_secs()).collect();
+        assert_eq!((inquiry.asked, seconds.len(), seconds[0], seconds[1]), (40, LOOKUPS_KEPT, 0, 25));
+        let again = inquiry.begun_again();
+        assert_eq!((again.asked, again.next_at, again.lookups.len()), (0, None, LOOKUPS_KEPT));
+    }
+
+    #[test]
+    fn what_a_lookup_needs_is_not_printed() {
+        let shown = format!("{:?}", Needs::Plain(b"secret".as_slice().into()));
+        assert_eq!(shown, "Needs::Plain");
+    }
+}

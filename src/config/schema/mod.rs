@@ -234,7 +234,7 @@ static STORE: Object = Object {
             "seal",
             Kind::List { of: &Kind::Text(Form::Seal), may_be_empty: true },
             Some("[]"),
-            "Secrets of 32 bytes or more that encrypt what lookups need of a request: the first seals, all open.",
+            "Secrets of 32 bytes or more that encrypt what lookups need; the first seals, all open.",
         ),
     ]],
 };

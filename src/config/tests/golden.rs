@@ -43,7 +43,7 @@ test.yaml:9:50: error: limits.request_body: it is set twice, first on line 9
 test.yaml:10:1: error: retention: unknown field here; it belongs to `defaults` or `route`
 test.yaml:13:5: error: routes[0].retnetion: unknown field; did you mean `retention`?
 test.yaml:14:15: error: routes[0].methods[0]: `post`: methods are case-sensitive; did you mean `POST`?
-test.yaml:15:17: error: routes[0].on_unknown: `reconcile`: it is not there yet in this version
+test.yaml:15:17: error: routes[0].on_unknown: there is no `reconcile` that says how the destination is asked; see `onceward schema` or the example file
 test.yaml:16:12: error: routes[0].scope: the path `/orders` has no parameter of the name that a `{path:…}` refers to
 test.yaml:19:43: error: routes[1].statuses.unknown[0]: `409` is released on line 19; a status has one meaning
 test.yaml:20:19: error: routes[1].key_required: `yes` is not `true` or `false`

@@ -6,6 +6,7 @@ mod example;
 mod golden;
 mod plan;
 mod properties;
+mod reconcile;
 mod redis;
 mod rules;
 mod schema;

@@ -234,7 +234,7 @@ fn a_policy_is_held_to_its_words() {
         &[
             ("mismatch_status: 418", "3:44", "`418` is not `422`, `409` or `400`"),
             ("on_unknown: forwrad", "3:39", "did you mean `forward`?"),
-            ("on_unknown: retry", "3:39", "is not `hold` or `forward`"),
+            ("on_unknown: retry", "3:39", "is not `hold`, `forward` or `reconcile`"),
             ("key_required: yes", "3:41", "is not `true` or `false`"),
             ("methods: []", "3:36", "the list is empty"),
             ("methods: POST", "3:36", "expected a list, each an HTTP method such as `POST`, found `POST`"),
@@ -243,7 +243,6 @@ fn a_policy_is_held_to_its_words() {
             ("fingerprint: { ignore: [amount] }", "3:51", "`amount`: "),
             ("fingerprint: { header: [X-A] }", "3:42", "did you mean `headers`?"),
             ("host: api.example.com:80", "3:33", "a host name without a port"),
-            ("reconcile: {}", "3:27: error: routes[0].reconcile", "not there yet in this version"),
             (
                 "destination: { url: , preserve_host: true }",
                 "3:42: error: routes[0].destination.url",

@@ -582,3 +582,123 @@ fn a_token_is_not_printed() {
     let shown = format!("{:?}", record(in_flight()));
     assert!(shown.contains("AttemptToken") && !shown.contains("1, 1, 1"), "{shown}");
 }
+
+// ---- What others have to say -----------------------------------------------
+
+fn by() -> Author {
+    Author { operator: "ana".into(), reason: "looked it up".into() }
+}
+
+fn looked_up(finding: Finding) -> Amendment {
+    let asked = Asked {
+        started_at: NOW,
+        node: BOOT,
+        occasion: crate::model::inquiry::Occasion::Retry,
+        status: Some(200),
+        answer: finding,
+        settle: Duration::ZERO,
+        response_timeout: Duration::ZERO,
+        next_at: NOW,
+    };
+    Amendment::Learn(MINE, Box::new(asked))
+}
+
+fn in_doubt() -> Record {
+    let needs = Some(Needs::Sealed([1].into()));
+    Record { needs, ..record(unknown(DoubtReason::ConnectionLost, false)) }
+}
+
+#[test]
+fn what_lookups_need_is_gone_with_the_doubt() {
+    for amendment in [
+        looked_up(Finding::Found(answer(201))),
+        looked_up(Finding::NotFound { bare: false }),
+        Amendment::Decide(1, Ruling::Completed(answer(201)), by()),
+        Amendment::Decide(1, Ruling::NotExecuted, by()),
+    ] {
+        let mut record = in_doubt();
+        record.amend(amendment, NOW.after(HOUR)).unwrap();
+        assert_eq!(record.needs, None, "{}", record.state.name().as_str());
+    }
+    for event in [Event::Settle(MINE, complete(201)), Event::Settle(MINE, release())] {
+        let mut record = in_doubt();
+        record.apply(event, NOW).unwrap();
+        assert_eq!(record.needs, None);
+    }
+    for silent in
+        [looked_up(Finding::Different), looked_up(Finding::Nothing(crate::model::inquiry::Inconclusive::Failed))]
+    {
+        let mut record = in_doubt();
+        record.amend(silent, NOW).unwrap();
+        assert!(record.needs.is_some(), "as long as it is unknown it may be asked for");
+    }
+    let mut forgotten = in_doubt();
+    let RecordState::Unknown(doubt) = &mut forgotten.state else { panic!() };
+    doubt.keeping.unknown_retention = Some(HOUR);
+    doubt.keeping.guard = HOUR;
+    let over = forgotten.at(NOW.after(HOUR)).unwrap();
+    assert_eq!((over.state.name(), over.needs), (StateName::Expired, None), "by time as well");
+}
+
+#[test]
+fn a_conflict_ends_by_a_decision_or_by_the_attempts_own_answer() {
+    let mut conflict = in_doubt();
+    conflict.amend(looked_up(Finding::Different), NOW).unwrap();
+    assert!(conflict.has_conflict());
+    for refused in [looked_up(Finding::Found(answer(201))), looked_up(Finding::NotFound { bare: false })] {
+        assert_eq!(conflict.clone().amend(refused, NOW), Err(Refusal::Superseded), "no lookup ends it");
+    }
+    assert_eq!(conflict.clone().apply(Event::Settle(MINE, release()), NOW), Err(Refusal::Superseded));
+    let mut answered = conflict.clone();
+    answered.apply(Event::Settle(MINE, complete(201)), NOW).unwrap();
+    assert_eq!((answered.state.name(), answered.has_conflict()), (StateName::Completed, false));
+    let mut decided = conflict;
+    decided.amend(Amendment::Decide(1, Ruling::NotExecuted, by()), NOW).unwrap();
+    assert_eq!((decided.state.name(), decided.has_conflict()), (StateName::Released, false));
+}
+
+#[test]
+fn the_owners_answer_is_taken_over_a_mistake_and_not_over_another_answer() {
+    for mistake in [Amendment::Decide(1, Ruling::NotExecuted, by()), looked_up(Finding::NotFound { bare: false })] {
+        let mut record = in_doubt();
+        record.amend(mistake, NOW.after(HOUR)).unwrap();
+        record.apply(Event::Settle(MINE, complete(201)), NOW.after(HOUR)).unwrap();
+        assert_eq!(record.state.name(), StateName::Completed);
+    }
+    for answered in [Amendment::Decide(1, Ruling::Completed(answer(409)), by()), looked_up(Finding::Found(answer(409)))]
+    {
+        let mut record = in_doubt();
+        record.amend(answered, NOW).unwrap();
+        let before = record.clone();
+        assert_eq!(record.apply(Event::Settle(MINE, complete(201)), NOW), Err(Refusal::Superseded));
+        assert_eq!(record, before);
+    }
+}
+
+#[test]
+fn a_decision_is_about_the_last_attempt_and_stays_on_the_receipt() {
+    let mut record = in_doubt();
+    for another in [0, 2] {
+        let decision = Amendment::Decide(another, Ruling::NotExecuted, by());
+        assert_eq!(record.amend(decision, NOW), Err(Refusal::Superseded));
+    }
+    record.amend(Amendment::Decide(1, Ruling::Completed(answer(201)), by()), NOW).unwrap();
+    for _ in 0..40 {
+        record.amend(Amendment::Decide(1, Ruling::Erase, by()), NOW).unwrap();
+    }
+    assert_eq!(record.decisions.len(), DECISIONS_KEPT);
+    let last = record.decisions.last().unwrap();
+    assert_eq!((last.at, last.kind, last.attempt, &last.by), (NOW, DecisionKind::Erased, 1, &by()));
+    assert_eq!(record.attempts[0].ended, None, "what the attempt learned is another matter");
+}
+
+#[test]
+fn an_errand_is_about_a_doubt() {
+    for state in [in_flight(), released(), completed(), expired()] {
+        for errand in [Errand::Lookup, Errand::Notice] {
+            let undertaken = Amendment::Undertake(MINE, errand, NOW.after(HOUR));
+            assert_eq!(record(state.clone()).amend(undertaken, NOW), Err(Refusal::Superseded));
+        }
+        assert_eq!(record(state).amend(Amendment::Told(MINE), NOW), Err(Refusal::Superseded));
+    }
+}
