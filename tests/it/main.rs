@@ -36,6 +36,7 @@ mod paths;
 mod problems;
 mod proxy_protocol;
 mod reconcile;
+mod records;
 mod redis_clusters;
 mod redis_fails;
 mod redis_life;
