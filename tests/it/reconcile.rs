@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::records::{ask_for, receipt};
+use crate::redis::RedisServer;
 use crate::support::destination::Received;
 use crate::support::*;
 
@@ -11,6 +12,9 @@ const ASKS: &str = r#"request: { method: GET, path: "/orders?request_id={key}", 
     found: { status: [200], when: "/0" }, match: { "/amount": "/0/amount" }, response: { status: 201, body: "/0" },
     not_found: { status: [200], when_missing: "/0" }"#;
 
+/// What credentials are kept with.
+const SEAL: &str = r#"seal: ["a secret of more than thirty-two bytes"]"#;
+
 /// A route that asks, and is not patient with what is not there.
 pub(crate) fn asking(more: &str) -> Config {
     let route = format!("name: pay, path: /pay, on_unknown: reconcile, reconcile: {{ {ASKS}, {more} }}");
@@ -18,7 +22,11 @@ pub(crate) fn asking(more: &str) -> Config {
 }
 
 fn sealed(config: Config) -> Config {
-    config.store(r#"embedded: { path: ./data }, seal: ["a secret of more than thirty-two bytes"]"#)
+    config.store(&format!("embedded: {{ path: ./data }}, {SEAL}"))
+}
+
+fn sealed_redis(redis: &RedisServer) -> String {
+    format!("redis: {{ url: \"{}\" }}, {SEAL}", redis.url())
 }
 
 /// What a shop does with an order.
@@ -317,4 +325,112 @@ async fn what_a_lookup_needs_is_nowhere_to_be_read() {
         let bytes = std::fs::read(&file).unwrap();
         assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()), "{}", file.display());
     }
+}
+
+/// On a store that nodes share, a record is asked about by one of them at a time,
+/// and any of them ends it.
+#[tokio::test]
+async fn several_nodes_ask_one_at_a_time() {
+    let (shop, destination) = Shop::that([Does::LosesTheAnswer]).await;
+    let gate = Gate::shut();
+    shop.answers(Some(reply(200).json(r#"[{"id":0,"amount":5}]"#).after(&gate)));
+    let redis = RedisServer::start();
+    let config = asking("settle: 1h").store(&sealed_redis(&redis));
+    let fleet = Fleet::of(3, config, &destination).await;
+    fleet[0].send(&order("k", 5)).await.is_unknown_but_goes_on(502);
+    let retries: Vec<_> = (0..9).map(|n| fleet[n % 3].begin(&order("k", 5))).collect();
+    eventually("somebody asks", async || shop.lookups() == 1).await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(shop.lookups(), 1, "neither another node nor the background asks meanwhile");
+    gate.open();
+    for retry in retries {
+        assert_eq!(retry.answer().await.outcome(), "reconciled");
+    }
+    assert_eq!((shop.lookups(), shop.orders()), (1, 1));
+}
+
+/// A node that dies leaves records to the others: they find them, ask, and answer
+/// the retry.
+#[tokio::test]
+async fn another_node_asks_about_what_a_dead_one_left() {
+    let (shop, destination) = Shop::that([Does::Stalls]).await;
+    let redis = RedisServer::start();
+    let config = asking("settle: 1h").defaults("lease: 1s").store(&sealed_redis(&redis));
+    let mut fleet = Fleet::of(2, config, &destination).await;
+    let lost = fleet[0].begin(&order("k", 5));
+    destination.has_received(1).await;
+    fleet[0].kill();
+    drop(lost);
+    eventually("it was asked", async || shop.lookups() > 0).await;
+    assert_eq!(shop.lookup().header("authorization"), Some("Bearer alice"), "with what the dead one had kept");
+    eventually("the retry is answered", async || fleet[1].send(&order("k", 5)).await.outcome() == "reconciled").await;
+    assert_eq!(shop.orders(), 1);
+}
+
+/// Whoever is on duty is told of what stays unknown, once, with the receipt.
+#[tokio::test]
+async fn somebody_is_told_of_what_stays_unknown() {
+    let pager = Destination::that_does([reply(503), reply(200)]).await;
+    let destination = Destination::that_first(Script::close()).await;
+    let notify = format!(
+        "notify: {{ after: 1s, url: \"http://{}/page\", headers: {{ Authorization: Bearer-pager }} }}",
+        pager.address()
+    );
+    let proxy = Proxy::with(Config::new().top(&notify), &destination).await;
+    proxy.send(&pay("k")).await.is_unknown(502);
+    pager.has_received(1).await;
+    let told = pager.received(1);
+    assert_eq!((told.target.as_str(), told.header("authorization")), ("/page", Some("Bearer-pager")));
+    let receipt: serde_json::Value = serde_json::from_slice(&told.body).unwrap();
+    assert_eq!((receipt["state"].as_str(), receipt["key"].as_str()), (Some("unknown"), Some("k")), "{receipt:#}");
+    assert_eq!(
+        proxy.metric(r#"onceward_notices_total{result="failed"}"#).await,
+        1,
+        "it was refused, and is told again"
+    );
+}
+
+#[tokio::test]
+async fn a_command_gets_the_receipt_on_its_standard_input() {
+    let destination = Destination::that_first(Script::close()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("receipt.json");
+    let command = format!("notify: {{ after: 0s, command: [tee, \"{}\"] }}", file.display());
+    let proxy = Proxy::with(Config::new().top(&command), &destination).await;
+    proxy.send(&pay("k")).await.is_unknown(502);
+    let delivered = r#"onceward_notices_total{result="delivered"} 1"#;
+    eventually("it was told", async || proxy.metrics().await.contains(delivered)).await;
+    let receipt: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(receipt["state"], "unknown");
+    let id = receipt["id"].as_str().unwrap();
+    assert!(crate::records::receipt(&proxy, id).await["notified_at"].is_string());
+}
+
+/// `on_unknown` and `reconcile` of the running configuration apply to records there
+/// are already.
+#[tokio::test]
+async fn a_reload_can_begin_to_ask() {
+    let (shop, destination) = Shop::that([Does::LosesTheAnswer]).await;
+    let mut proxy = Proxy::with(sealed(Config::new()), &destination).await;
+    proxy.send(&order("k", 5)).await.is_unknown(502);
+    proxy.rewrite_config(sealed(asking("settle: 1h")));
+    proxy.hup();
+    eventually("the retry asks", async || proxy.send(&order("k", 5)).await.outcome() == "reconciled").await;
+    assert_eq!(shop.orders(), 1);
+    // What the first request gave was not kept, so nobody but a retry could ask.
+    assert_eq!(shop.lookups(), 1);
+}
+
+/// A lookup that finds nothing because its record is too young does not keep others
+/// from being found out about, and a crowd of them is asked about at a bounded pace.
+#[tokio::test]
+async fn an_outage_full_of_unknown_records_is_worked_off() {
+    const ORDERS: usize = 60;
+    let (shop, destination) = Shop::that([Does::LosesTheAnswer; ORDERS]).await;
+    let proxy = Proxy::with(sealed(asking("settle: 1h")), &destination).await;
+    for n in 0..ORDERS {
+        proxy.send(&order(&format!("k{n}"), 5)).await.is_unknown_but_goes_on(502);
+    }
+    eventually("all are known", async || proxy.metric(r#"onceward_records{state="unknown"}"#).await == 0).await;
+    assert_eq!((shop.lookups(), shop.orders()), (ORDERS, ORDERS));
 }
