@@ -208,6 +208,7 @@ impl Admin {
 
     async fn metrics(&self) -> Answer {
         let counts = self.engine.store.counts();
+        let now = self.engine.store.now();
         let capacity = &self.engine.capacity;
         let ready = !self.engine.stopping.draining.is_cancelled() && self.fitness().await.is_ok();
         let levels = Levels {
@@ -217,6 +218,11 @@ impl Admin {
             memory: capacity.memory.taken(),
             records_in_flight: counts.in_flight,
             records_unknown: counts.unknown,
+            oldest_unknown: counts.oldest_unknown.map(|since| since.until(now)).unwrap_or_default(),
+            expiry_lag: counts.due_since.map(|due| due.until(now)).unwrap_or_default(),
+            lookups: self.engine.lookups(),
+            cache_hits: counts.cache.hits,
+            cache_misses: counts.cache.misses,
             ready,
         };
         match self.engine.metrics.render(levels) {

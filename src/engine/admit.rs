@@ -251,6 +251,9 @@ impl Engine {
             self.settle(&claim.settle(), Settlement::Doubt(DoubtReason::Abandoned), &mut None, None).await;
             return Asked::Running(running);
         }
+        if claim.attempt == 1 {
+            self.look_for_new_keys(request, candidate);
+        }
         if waited_for.is_some_and(|before| before.attempt < claim.attempt) && !claim.over_doubt {
             seat.follow();
         }
@@ -358,6 +361,7 @@ impl Engine {
         });
         let now = self.store.now();
         self.counted.replay(id, now);
+        self.metrics.replayed(bytes.len());
         let left = now.until(completion.boundaries.expires_at);
         let head = ResponseHead { status, headers, replayable_for: Some(left), record: id };
         let outcome = match completion.source {

@@ -17,6 +17,7 @@ mod attempt;
 mod candidate;
 pub mod capacity;
 mod claim;
+mod habits;
 mod heartbeat;
 mod inquire;
 mod notice;
@@ -43,6 +44,7 @@ use crate::store::{Store, StoreError, probe};
 use crate::telemetry::{Complaints, Metrics};
 use answer::Answer;
 use capacity::Capacity;
+use habits::Habits;
 use inquire::Inquiries;
 use repeats::Counted;
 use request::Guarded;
@@ -75,6 +77,10 @@ pub struct Engine {
     agenda: Agenda,
     /// How often records were asked for again.
     counted: Counted,
+    /// Which requests came lately.
+    habits: Habits,
+    /// What is said of clients whose keys do not protect them.
+    careless: Arc<Complaints>,
     /// Whether other nodes share the store.
     has_peers: bool,
     tasks: TaskTracker,
@@ -119,9 +125,12 @@ impl Engine {
             inquiries: Inquiries::default(),
             agenda: Agenda::default(),
             counted: Counted::default(),
+            habits: Habits::default(),
+            careless: Arc::default(),
             has_peers,
             tasks: TaskTracker::new(),
         };
+        engine.metrics.started(engine.clock.now());
         engine.keep_counting();
         engine
     }

@@ -58,7 +58,7 @@ impl Drop for AccessLine {
             (Some(_), Some(outcome)) => outcome.as_str(),
         };
         if let (Some(route), Some(_), Some(_)) = (&self.route, self.outcome, self.status) {
-            self.metrics.request(route, outcome, code);
+            self.metrics.request(route, outcome, code, self.started.elapsed());
         }
         tracing::info!(
             target: "onceward::access",
