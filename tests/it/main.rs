@@ -31,6 +31,7 @@ mod http2;
 mod keys;
 mod limits;
 mod logs;
+mod metrics;
 mod passing;
 mod paths;
 mod problems;
