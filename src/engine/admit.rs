@@ -24,6 +24,7 @@ use crate::model::time::Timestamp;
 use crate::plan::policy::{OnStoreError, OnUnknown};
 use crate::seal::NotSealed;
 use crate::store::StoreError;
+use crate::telemetry::trace::Step;
 
 /// How long one waits for news of an attempt on another node before the store
 /// is asked all the same: what a message costs that was lost.
@@ -92,7 +93,7 @@ impl Engine {
                         biased;
                         () = client.left() => return,
                         () = self.stopping.draining.cancelled() => break refused(Reason::ShuttingDown),
-                        inquired = self.inquire(id, inquirer, request.values.clone()) => inquired,
+                        inquired = self.inquire(id, inquirer, request.values.clone(), request.trace.clone()) => inquired,
                     };
                     match inquired {
                         Ok(Inquired::Asked(again)) => asks_again = Some(again),
@@ -122,7 +123,10 @@ impl Engine {
                     break refused(Reason::Overloaded);
                 }
             }
-            match self.wait(&mut seat, deadline, &mut client).await {
+            let span = request.trace.step(Step::Wait);
+            let woken = self.wait(&mut seat, deadline, &mut client).await;
+            drop(span);
+            match woken {
                 Woken::AskAgain => {}
                 Woken::Succeed => succeeding = true,
                 Woken::Answer(answer) => break answer,
@@ -187,7 +191,9 @@ impl Engine {
         let mut offer = self.offer(request, candidate, token, attempt_id);
         offer.needs = needs;
         offer.waited_for = waited_for.map(|running| running.attempt);
+        let span = request.trace.step(Step::Claim);
         let answered = timeout(STORE_TIMEOUT, self.store.claim(offer)).await;
+        drop(span);
         self.metrics.store_latency("claim", started.elapsed());
         match answered.unwrap_or_else(|_| Err(StoreError::Unclear("no answer from the store in time".into()))) {
             Ok(Admission::Granted(grant)) => {
@@ -196,7 +202,10 @@ impl Engine {
                 self.take_up(claim, request, candidate, seat, waited_for).await
             }
             Ok(Admission::InFlight(running)) => Asked::Running(running),
-            Ok(Admission::Replay(completion)) => Asked::Told(self.replay(&completion, id)),
+            Ok(Admission::Replay(completion)) => {
+                self.link_to_the_attempt(request, id).await;
+                Asked::Told(self.replay(&completion, id))
+            }
             Ok(Admission::Mismatch(state)) => {
                 self.counted.mismatch(id, self.store.now());
                 about(Reason::KeyReused, state)
@@ -279,7 +288,7 @@ impl Engine {
             caps: UnknownCaps { per_scope: limits.unknown_per_scope, per_route: limits.unknown_per_route },
             waited_for: None,
             needs: None,
-            span: None,
+            span: request.trace.name(),
         }
     }
 
@@ -336,6 +345,15 @@ impl Engine {
                     }
                 }
             }
+        }
+    }
+
+    /// A replay's span says which attempt it replays, where anybody follows it.
+    async fn link_to_the_attempt(&self, request: &Guarded, id: RecordId) {
+        if request.trace.is_followed()
+            && let Ok(Some(record)) = self.read_record(id).await
+        {
+            drop(request.trace.step_about(Step::Replay, record.attempts.last().and_then(|attempt| attempt.span)));
         }
     }
 

@@ -18,6 +18,7 @@ use crate::destination::{Cause, DestinationFuture, Failure, Inbound, Wanted};
 use crate::model::outcome::{DoubtReason, ReleaseReason};
 use crate::model::record::{Settlement, StateName};
 use crate::plan::policy::OnUnknown;
+use crate::telemetry::trace::Step;
 
 /// One running attempt, and everything that follows it around. It is kept in a
 /// box: every step takes it over, and a future that holds it by value would be
@@ -102,8 +103,15 @@ impl Engine {
                 return attempt.release(claim.settle(), ReleaseReason::ClaimStale).await;
             }
             let reused = connection.is_reused();
+            let mut span = attempt.request.trace.step(Step::Send);
+            span.inject(&mut outbound.head.headers);
             let mut exchange = connection.send(outbound);
-            match attempt.head(&mut exchange, destination.response_timeout).await {
+            let head = attempt.head(&mut exchange, destination.response_timeout).await;
+            if !matches!(head, Head::Answered(_)) {
+                span.fail();
+            }
+            drop(span);
+            match head {
                 // An idle connection that had died, and a request that was
                 // handed back: nothing was sent, so this is no second sending.
                 Head::Failed(Failure { unsent: Some(unsent), .. }) if reused && wanted == Wanted::Any => {
@@ -211,7 +219,10 @@ impl Attempt {
     pub(super) async fn write(&mut self, claim: &LateClaim, settlement: Settlement) -> Written {
         self.engine.metrics.attempt_ended(&settlement, self.is_late);
         let heartbeat = self.heartbeat.take();
-        self.engine.settle(claim, settlement, &mut self.seat, heartbeat).await
+        let span = self.request.trace.step(Step::Settle);
+        let written = self.engine.settle(claim, settlement, &mut self.seat, heartbeat).await;
+        drop(span);
+        written
     }
 
     /// Wakes who waits, to ask the store.

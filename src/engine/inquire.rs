@@ -31,6 +31,7 @@ use crate::plan::route::DestinationPlan;
 use crate::plan::template::KeyAndRecord;
 use crate::seal::Seal;
 use crate::store::StoreError;
+use crate::telemetry::trace::{Step, Trace};
 
 /// How much of a lookup's answer is read, in bytes.
 const ANSWER_BYTES: usize = 1 << 20;
@@ -93,7 +94,13 @@ impl Engine {
     /// Asks about a record, or joins whoever on this node is asking. The lookup
     /// runs in its own task: a caller that leaves does not end it. `values` are
     /// those of the retry that makes it ask; the record's own otherwise.
-    pub(super) async fn inquire(&self, id: RecordId, inquirer: Inquirer, values: Option<Values>) -> Answered {
+    pub(super) async fn inquire(
+        &self,
+        id: RecordId,
+        inquirer: Inquirer,
+        values: Option<Values>,
+        trace: Trace,
+    ) -> Answered {
         let mut answer = {
             let mut running = self.inquiries.lock();
             match running.get(&id) {
@@ -104,7 +111,7 @@ impl Engine {
                     let engine = self.clone();
                     self.tasks.spawn(async move {
                         let asked = tokio::select! {
-                            asked = engine.ask_destination(id, &inquirer, values) => asked,
+                            asked = engine.ask_destination(id, &inquirer, values, &trace) => asked,
                             () = engine.stopping.over.cancelled() => Ok(Inquired::Elsewhere),
                         };
                         engine.inquiries.lock().remove(&id);
@@ -119,7 +126,13 @@ impl Engine {
         told.ok().flatten().unwrap_or(Ok(Inquired::NotAsked))
     }
 
-    async fn ask_destination(&self, id: RecordId, inquirer: &Inquirer, values: Option<Values>) -> Answered {
+    async fn ask_destination(
+        &self,
+        id: RecordId,
+        inquirer: &Inquirer,
+        values: Option<Values>,
+        trace: &Trace,
+    ) -> Answered {
         let Some(record) = self.read_record(id).await? else { return Ok(Inquired::NotAsked) };
         let RecordState::Unknown(doubt) = &record.state else { return Ok(Inquired::NotAsked) };
         if record.has_conflict() {
@@ -139,7 +152,7 @@ impl Engine {
         let occasion = if values.is_some() { Occasion::Retry } else { Occasion::Background };
         let values = values.or_else(|| unsealed(&record, inquirer.seal.as_ref()));
         let started_at = self.store.now();
-        let (status, answer) = self.look_up(&record, inquirer, values.as_ref(), patience).await;
+        let (status, answer) = self.look_up(&record, inquirer, values.as_ref(), patience, trace).await;
         let next_at = next_at(record.inquiry.as_deref(), doubt, inquirer, &answer, started_at, self.store.now());
         let asked = Asked {
             started_at,
@@ -184,6 +197,7 @@ impl Engine {
         inquirer: &Inquirer,
         values: Option<&Values>,
         patience: Duration,
+        trace: &Trace,
     ) -> (Option<StatusCode>, Finding) {
         let nothing = |why| (None, Finding::Nothing(why));
         let id = record.id().to_string();
@@ -193,15 +207,19 @@ impl Engine {
         else {
             return nothing(Inconclusive::Impossible);
         };
-        let Some(outbound) = outbound(request, &inquirer.destination) else {
+        let Some(mut outbound) = outbound(request, &inquirer.destination) else {
             return nothing(Inconclusive::Impossible);
         };
+        let attempt = record.attempts.last().and_then(|attempt| attempt.span);
+        let mut span = trace.step_about(Step::Lookup, attempt);
+        span.inject(&mut outbound.head.headers);
         let deadline = Instant::now() + patience;
         let exchange = self.exchange_lookup(&inquirer.destination, outbound, deadline);
         let answer = match timeout_at(deadline, exchange).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(detail)) => {
                 tracing::warn!(record = %id, route = %record.route, detail, "a lookup failed");
+                span.fail();
                 return nothing(Inconclusive::Failed);
             }
             Err(_) => return nothing(Inconclusive::TimedOut),

@@ -13,6 +13,7 @@ use crate::model::key::{Identity, Lineage, ScopeDigest};
 use crate::plan::Plan;
 use crate::plan::reconcile::Values;
 use crate::plan::route::Route;
+use crate::telemetry::trace::Trace;
 
 /// A guarded request.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct Guarded {
     pub presented: Presented,
     /// What a lookup about it would need.
     pub values: Option<Values>,
+    /// The trace it belongs to.
+    pub trace: Trace,
     /// What goes to the destination.
     pub forward: Forward,
     /// The memory its body takes.

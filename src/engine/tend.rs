@@ -26,6 +26,7 @@ use crate::plan::policy::OnUnknown;
 use crate::plan::route::Route;
 use crate::store::StoreError;
 use crate::store::list::{Filter, Query};
+use crate::telemetry::trace::Trace;
 
 /// How many records are looked after at a time.
 const AT_ONCE: usize = 8;
@@ -279,7 +280,7 @@ impl Engine {
             Next::At(_) => return Ok(Some(record)),
             Next::Ask => {
                 let Some(inquirer) = routes.inquirer(record.lineage) else { return Ok(None) };
-                match self.inquire(id, inquirer, None).await? {
+                match self.inquire(id, inquirer, None, Trace::default()).await? {
                     Inquired::Asked(_) | Inquired::NotAsked | Inquired::Elsewhere | Inquired::GivenUp => {}
                 }
             }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use http::Method;
+use http::{HeaderMap, Method};
 use tokio::time::Instant;
 
 use super::problem::Code;
 use crate::engine::answer::Outcome;
 use crate::telemetry::Metrics;
+use crate::telemetry::trace::Span;
 
 /// What becomes known of a request on its way. Dropped, it writes its line, so
 /// that a request whose client left before the answer has one as well.
@@ -18,6 +19,8 @@ pub(super) struct AccessLine {
     metrics: Arc<Metrics>,
     method: Method,
     started: Instant,
+    /// The request's span.
+    pub(super) span: Span,
     /// The guarded route.
     pub(super) route: Option<Arc<str>>,
     /// What the answer is to its caller.
@@ -34,8 +37,9 @@ pub(super) struct AccessLine {
 
 impl AccessLine {
     /// The line of a request that begins now.
-    pub(super) fn begin(metrics: Arc<Metrics>, method: Method) -> Self {
+    pub(super) fn begin(metrics: Arc<Metrics>, method: Method, headers: &HeaderMap) -> Self {
         Self {
+            span: Span::of_request(&method, headers),
             metrics,
             method,
             started: Instant::now(),
@@ -60,6 +64,7 @@ impl Drop for AccessLine {
         if let (Some(route), Some(_), Some(_)) = (&self.route, self.outcome, self.status) {
             self.metrics.request(route, outcome, code, self.started.elapsed());
         }
+        self.span.end_request(self.route.as_deref(), self.status, outcome);
         tracing::info!(
             target: "onceward::access",
             route = self.route.as_deref().unwrap_or("-"),
@@ -68,6 +73,7 @@ impl Drop for AccessLine {
             outcome,
             code,
             attempt = self.attempt,
+            trace = self.span.trace_id(),
             key = self.record.as_deref().and_then(|id| id.get(..12)),
             took_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             "request"

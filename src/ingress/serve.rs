@@ -31,7 +31,8 @@ impl Ingress {
     pub(super) async fn serve(&self, request: Request<RequestBody>, peer: &Peer) -> Response<ClientBody> {
         let plan = self.plan.load_full();
         let version = request.version();
-        let mut noted = AccessLine::begin(Arc::clone(&self.engine.metrics), request.method().clone());
+        let mut noted =
+            AccessLine::begin(Arc::clone(&self.engine.metrics), request.method().clone(), request.headers());
         let mut closes = false;
         let mut response = match self.route(request, peer, &plan, &mut noted).await {
             Ok(response) => response,
@@ -79,6 +80,7 @@ impl Ingress {
                 if let Err(problem) = refuse_nominated_framing(request.headers()) {
                     return Err(refuse(request, problem));
                 }
+                noted.span.inject(request.headers_mut());
                 let destination =
                     neighbour.map_or_else(|| Arc::clone(&plan.destination), |route| Arc::clone(&route.destination));
                 self.pass(request, peer, plan, &destination).await
@@ -175,6 +177,7 @@ impl Ingress {
             scope,
             presented,
             values,
+            trace: noted.span.trace(),
             forward,
             memory,
         });

@@ -63,3 +63,4 @@ mod streaming;
 mod systemd;
 mod takeover;
 mod tls;
+mod tracing;

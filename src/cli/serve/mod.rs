@@ -35,7 +35,7 @@ use crate::ingress::Ingress;
 use crate::orphans::{self, Orphans};
 use crate::plan::Plan;
 use crate::store::Store;
-use crate::telemetry::{Metrics, log};
+use crate::telemetry::{Metrics, log, trace};
 use handover::Handover;
 use signals::Asked;
 pub(super) use signals::Signals;
@@ -95,6 +95,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
         // Before anything can be seen of the process: whoever sees it may
         // signal it.
         let signals = Signals::install()?;
+        let _traces = trace::install()?;
         tokio::select! {
             ended = serve(plan, inherited, &arguments, signals) => ended,
             never = notify::keep_watch() => match never {},
