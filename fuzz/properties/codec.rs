@@ -1,23 +1,27 @@
 //! A record has one stored form, and a stored form one record.
 
-use onceward::model::codec::{DecodeError, decode, encode};
+use onceward::model::codec::{DecodeError, decode, encode, head};
 
-/// The only version there is.
-const VERSION: u8 = 1;
+/// Without and with a file.
+const VERSIONS: [u8; 2] = [1, 2];
 
 /// The bytes as they are, and as what stands between version and checksum: no
 /// fuzzer guesses a checksum.
 pub fn holds(data: &[u8]) {
     is_its_own_spelling(data);
-    let mut stored = [&[VERSION], data].concat();
-    stored.extend(crc32fast::hash(&stored).to_be_bytes());
-    is_its_own_spelling(&stored);
+    for version in VERSIONS {
+        let mut stored = [&[version], data].concat();
+        stored.extend(crc32fast::hash(&stored).to_be_bytes());
+        is_its_own_spelling(&stored);
+    }
 }
 
 fn is_its_own_spelling(stored: &[u8]) {
     let Ok(record) = decode(stored) else { return };
     assert_eq!(encode(&record), stored);
     assert_eq!(decode(&encode(&record)).as_ref(), Ok(&record));
+    let head = head(stored).expect("what is a record has a beginning");
+    assert_eq!((head.route, head.key, head.scope), (&*record.route, &*record.key, record.scope));
 
     for end in 0..stored.len() {
         assert!(decode(&stored[..end]).is_err(), "no beginning of a record is one");

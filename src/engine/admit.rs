@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::answer::{Answer, AnswerBody, Bypass, Met, Outcome, Reason, Refused};
 use super::capacity::Ticket;
@@ -29,8 +29,6 @@ use crate::telemetry::trace::Step;
 /// How long one waits for news of an attempt on another node before the store
 /// is asked all the same: what a message costs that was lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How long one waits that meets a lookup of another node.
-const LOOK_AGAIN_AT_A_LOOKUP: Duration = Duration::from_millis(100);
 
 impl Engine {
     /// Brings one guarded request to its answer.
@@ -97,10 +95,8 @@ impl Engine {
                     };
                     match inquired {
                         Ok(Inquired::Asked(again)) => asks_again = Some(again),
-                        Ok(Inquired::NotAsked) => asks_again = Some(Duration::ZERO),
+                        Ok(Inquired::NotAsked | Inquired::Elsewhere { .. }) => asks_again = Some(Duration::ZERO),
                         Ok(Inquired::GivenUp) => break unknown(None),
-                        Ok(Inquired::Elsewhere) if Instant::now() < deadline => sleep(LOOK_AGAIN_AT_A_LOOKUP).await,
-                        Ok(Inquired::Elsewhere) => asks_again = Some(Duration::ZERO),
                         Err(error) => return client.tell(self.store_failed(&error, request, &candidate, seat, true)),
                     }
                     continue;
@@ -125,7 +121,7 @@ impl Engine {
             }
             let span = request.trace.step(Step::Wait);
             let woken = self.wait(&mut seat, deadline, &mut client).await;
-            drop(span);
+            span.end();
             match woken {
                 Woken::AskAgain => {}
                 Woken::Succeed => succeeding = true,
@@ -193,7 +189,7 @@ impl Engine {
         offer.waited_for = waited_for.map(|running| running.attempt);
         let span = request.trace.step(Step::Claim);
         let answered = timeout(STORE_TIMEOUT, self.store.claim(offer)).await;
-        drop(span);
+        span.end();
         self.metrics.store_latency("claim", started.elapsed());
         match answered.unwrap_or_else(|_| Err(StoreError::Unclear("no answer from the store in time".into()))) {
             Ok(Admission::Granted(grant)) => {
@@ -353,7 +349,7 @@ impl Engine {
         if request.trace.is_followed()
             && let Ok(Some(record)) = self.read_record(id).await
         {
-            drop(request.trace.step_about(Step::Replay, record.attempts.last().and_then(|attempt| attempt.span)));
+            request.trace.step_about(Step::Replay, record.attempts.last().and_then(|attempt| attempt.span)).end();
         }
     }
 
@@ -438,6 +434,7 @@ impl Engine {
 }
 
 /// What asking for the claim came to.
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack, for one round")]
 enum Asked {
     /// This request goes to the destination.
     Granted(Claim),

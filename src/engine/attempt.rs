@@ -110,7 +110,7 @@ impl Engine {
             if !matches!(head, Head::Answered(_)) {
                 span.fail();
             }
-            drop(span);
+            span.end();
             match head {
                 // An idle connection that had died, and a request that was
                 // handed back: nothing was sent, so this is no second sending.
@@ -221,7 +221,7 @@ impl Attempt {
         let heartbeat = self.heartbeat.take();
         let span = self.request.trace.step(Step::Settle);
         let written = self.engine.settle(claim, settlement, &mut self.seat, heartbeat).await;
-        drop(span);
+        span.end();
         written
     }
 

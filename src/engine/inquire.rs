@@ -14,7 +14,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Engine;
 use super::settle::STORE_TIMEOUT;
@@ -36,8 +36,10 @@ use crate::telemetry::trace::{Step, Trace};
 /// How much of a lookup's answer is read, in bytes.
 const ANSWER_BYTES: usize = 1 << 20;
 /// How long a lookup takes at most, however patient the route is: a retry waits
-/// for it.
-const LONGEST: Duration = Duration::from_secs(60);
+/// for it, and after a crash everybody waits until it must be over.
+const LONGEST: Duration = Duration::from_secs(10);
+/// How often it is looked whether another node's lookup is over.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How long somebody who asks is believed beyond the longest that asking takes.
 const SPARE: Duration = Duration::from_secs(2 * STORE_TIMEOUT.as_secs());
 /// How long after the doubt arose it is first asked in the background: most
@@ -66,8 +68,11 @@ pub(super) enum Inquired {
     /// The record does not stand where a lookup could tell anything: it is known
     /// by now, or only an operator can end it.
     NotAsked,
-    /// Somebody else is asking.
-    Elsewhere,
+    /// Somebody else is asking, after so many lookups.
+    Elsewhere {
+        /// How many there were.
+        asked: u32,
+    },
     /// It was asked for long enough: an operator has to say.
     GivenUp,
 }
@@ -90,6 +95,20 @@ impl Inquiries {
     }
 }
 
+/// A lookup that runs. It does so no longer when this is dropped, however its
+/// task ends.
+struct Running {
+    inquiries: Inquiries,
+    id: RecordId,
+    tell: watch::Sender<Option<Answered>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.inquiries.lock().remove(&self.id);
+    }
+}
+
 impl Engine {
     /// Asks about a record, or joins whoever on this node is asking. The lookup
     /// runs in its own task: a caller that leaves does not end it. `values` are
@@ -108,13 +127,16 @@ impl Engine {
                 None => {
                     let (tell, answer) = watch::channel(None);
                     running.insert(id, answer.clone());
-                    let engine = self.clone();
+                    let (engine, inquiries) = (self.clone(), self.inquiries.clone());
                     self.tasks.spawn(async move {
+                        let running = Running { inquiries, id, tell };
                         let asked = tokio::select! {
-                            asked = engine.ask_destination(id, &inquirer, values, &trace) => asked,
-                            () = engine.stopping.over.cancelled() => Ok(Inquired::Elsewhere),
+                            asked = engine.ask_or_wait(id, &inquirer, values, &trace) => asked,
+                            // Whoever waits is sent home, and a stop waits for no lookup.
+                            () = engine.stopping.draining.cancelled() => Ok(Inquired::NotAsked),
                         };
-                        engine.inquiries.lock().remove(&id);
+                        let tell = running.tell.clone();
+                        drop(running);
                         tell.send_replace(Some(asked));
                     });
                     answer
@@ -126,12 +148,30 @@ impl Engine {
         told.ok().flatten().unwrap_or(Ok(Inquired::NotAsked))
     }
 
+    /// Asks, or, for a retry, waits for the other node that does.
+    async fn ask_or_wait(&self, id: RecordId, inquirer: &Inquirer, values: Option<Values>, trace: &Trace) -> Answered {
+        let mut asked_before = None;
+        let until = Instant::now() + LONGEST;
+        loop {
+            match self.ask_destination(id, inquirer, values.clone(), trace, asked_before).await? {
+                Inquired::Elsewhere { asked } if values.is_some() && Instant::now() < until => {
+                    asked_before.get_or_insert(asked);
+                    sleep(LOOK_AGAIN).await;
+                }
+                told => return Ok(told),
+            }
+        }
+    }
+
+    /// `asked_before` is how often it had been asked when this began to wait for
+    /// another node's lookup.
     async fn ask_destination(
         &self,
         id: RecordId,
         inquirer: &Inquirer,
         values: Option<Values>,
         trace: &Trace,
+        asked_before: Option<u32>,
     ) -> Answered {
         let Some(record) = self.read_record(id).await? else { return Ok(Inquired::NotAsked) };
         let RecordState::Unknown(doubt) = &record.state else { return Ok(Inquired::NotAsked) };
@@ -142,18 +182,25 @@ impl Engine {
         if is_given_up(doubt, reconcile, self.store.now()) {
             return Ok(Inquired::GivenUp);
         }
+        let inquiry = record.inquiry.as_deref();
+        let asked = inquiry.map_or(0, |inquiry| inquiry.asked);
+        if asked_before.is_some_and(|before| before < asked) {
+            // The other node's lookup is as good as one of our own.
+            let next = inquiry.and_then(|inquiry| inquiry.next_at).unwrap_or_default();
+            return Ok(Inquired::Asked(self.store.now().until(next)));
+        }
         let patience = patience(&inquirer.destination);
         let until = self.store.now().after(patience + SPARE);
         match self.amend(id, Amendment::Undertake(doubt.token, Errand::Lookup, until)).await? {
             Ok(_) => {}
-            Err(Refusal::Undertaken) => return Ok(Inquired::Elsewhere),
+            Err(Refusal::Undertaken) => return Ok(Inquired::Elsewhere { asked }),
             Err(_) => return Ok(Inquired::NotAsked),
         }
         let occasion = if values.is_some() { Occasion::Retry } else { Occasion::Background };
         let values = values.or_else(|| unsealed(&record, inquirer.seal.as_ref()));
         let started_at = self.store.now();
         let (status, answer) = self.look_up(&record, inquirer, values.as_ref(), patience, trace).await;
-        let next_at = next_at(record.inquiry.as_deref(), doubt, inquirer, &answer, started_at, self.store.now());
+        let next_at = next_at(inquiry, doubt, inquirer, &answer, started_at, self.store.now());
         let asked = Asked {
             started_at,
             node: self.boot,

@@ -280,8 +280,8 @@ impl Engine {
             Next::At(_) => return Ok(Some(record)),
             Next::Ask => {
                 let Some(inquirer) = routes.inquirer(record.lineage) else { return Ok(None) };
-                match self.inquire(id, inquirer, None, Trace::default()).await? {
-                    Inquired::Asked(_) | Inquired::NotAsked | Inquired::Elsewhere | Inquired::GivenUp => {}
+                match self.inquire(id, inquirer, None, Trace::none()).await? {
+                    Inquired::Asked(_) | Inquired::NotAsked | Inquired::Elsewhere { .. } | Inquired::GivenUp => {}
                 }
             }
             Next::Tell => {

@@ -75,7 +75,7 @@ mod with_a_collector {
         found
     }
 
-    fn within<'a>(message: &'a [u8], number: u64) -> impl Iterator<Item = &'a [u8]> {
+    fn within(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
         fields(message).into_iter().filter(move |(of, _)| *of == number).map(|(_, bytes)| bytes)
     }
 

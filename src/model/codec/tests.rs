@@ -661,3 +661,107 @@ fn the_number_of_every_reason_is_fixed() {
         assert_eq!(Reader(stored).body(), Ok(body));
     }
 }
+
+/// A record with a file is version 2; one without stays version 1, so that earlier
+/// releases read it.
+#[test]
+fn the_form_of_a_record_with_a_file_is_fixed() {
+    let at = |millis: u64| Timestamp::from_millis(1_800_000_000_000 + millis);
+    let lookup = Lookup {
+        started_at: at(2_000),
+        ended_at: at(2_050),
+        node: BootId::from_bytes(*b"nodenode"),
+        occasion: Occasion::Background,
+        status: Some(500),
+        finding: Proof::Nothing(Inconclusive::NoCondition),
+    };
+    let inquiry = Inquiry {
+        asked: 1,
+        asking_until: None,
+        next_at: Some(at(4_000)),
+        absent_since: None,
+        conflict: false,
+        telling_until: None,
+        told_at: Some(at(9_000)),
+        lookups: vec![lookup],
+    };
+    let by = Author { operator: "ana".into(), reason: "seen".into() };
+    let record = Record {
+        needs: Some(Needs::Sealed([0xaa, 0xbb].into())),
+        inquiry: Some(Box::new(inquiry)),
+        decisions: vec![Decision { at: at(10_000), kind: DecisionKind::NotExecuted, attempt: 301, by }],
+        ..with_state(RecordState::Unknown(forwarded_over()))
+    };
+    let mut before = unhex(BEFORE_THE_STATE);
+    before[0] = 2;
+    let expected = [before, unhex(WITH_A_FILE)].concat();
+    let hex: String = encode(&record).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(encode(&record), expected, "stored as {hex}");
+    assert_eq!(decode(&expected), Ok(record));
+}
+
+const WITH_A_FILE: &str = "\
+        0202aabb01010001a0bff1c2b13400000001a8e6f1c2b13401d0aff1c2b13482b0f1c2b1346e6f64656e6f6465020101\
+        f406030190eef1c2b13402ad0203616e61047365656e03555555555555555555555555555555550501f8e8a7f1c2b134\
+        0080a305000180cab5ee0100b3e520fa";
+
+#[test]
+fn the_forms_that_came_later_are_fixed() {
+    let completion = Completion {
+        token: AttemptToken::from_bytes([0x66; 16]),
+        at: Timestamp::from_millis(1_800_000_000_000),
+        boundaries: BOUNDARIES,
+        source: Source::Operator,
+        response: StoredResponse {
+            status: 201,
+            headers: Fields::default(),
+            body: StoredBody::NotStored(NotStored::Erased),
+            trailers: Fields::default(),
+        },
+    };
+    is_stored_as(
+        RecordState::Completed(completion),
+        "\
+        06036666666666666666666666666666666680a0f1c2b13480d88aecb13480b5e6edb13400c9000203006f454b00",
+    );
+    let answer = Some(Epitaph { at: Timestamp::from_millis(1_800_000_000_000), status: 201, source: Source::Lookup });
+    is_stored_as(
+        RecordState::Expired(Tombstone { boundaries: BOUNDARIES, answer }),
+        "\
+        0780d88aecb13480b5e6edb13480a0f1c2b13400c90279008752",
+    );
+    let release = Release {
+        token: AttemptToken::from_bytes([0x66; 16]),
+        reason: ReleaseReason::NotFound,
+        until: Timestamp::from_millis(1_800_086_400_000),
+        keeping: KEEPING,
+    };
+    is_stored_as(
+        RecordState::Released(release),
+        "\
+        04666666666666666666666666666666660780d88aecb13480a305000180cab5ee0101809a9e010084448d56",
+    );
+}
+
+/// Nothing in a file is written as no file.
+#[test]
+fn a_file_with_nothing_in_it_is_none() {
+    let mut stored =
+        content(&encode(&with_state(RecordState::Expired(Tombstone { boundaries: BOUNDARIES, answer: None }))))
+            .to_vec();
+    let state = unhex(BEFORE_THE_STATE).len();
+    stored[0] = VERSION_WITH_FILE;
+    stored.splice(state..state, [0, 0, 0]);
+    assert_eq!(decode(&sealed(&stored)), Err(DecodeError::Malformed("file")));
+}
+
+#[test]
+fn the_beginning_of_a_row_is_enough_to_see_whose_it_is() {
+    let stored = encode(&with_state(RecordState::Expired(Tombstone { boundaries: BOUNDARIES, answer: None })));
+    let expected = Head { route: "orders", key: "k-1", scope: ScopeDigest::from_bytes([0x22; 16]) };
+    let needed = 1 + 32 + (1 + 6) + 8 + (1 + 3) + 16;
+    assert_eq!(head(&stored), Some(expected));
+    assert_eq!(head(&stored[..needed]), Some(expected), "the rest need not be there");
+    assert_eq!(head(&stored[..needed - 1]), None);
+    assert_eq!(head(&[9]), None);
+}

@@ -193,7 +193,8 @@ impl RedisStore {
                     Err(refusal) => Decision::Answer(Ok(Err(refusal))),
                     Ok(()) if record == before => Decision::Answer(Ok(Ok(Arc::new(record)))),
                     Ok(()) => {
-                        replaced = Some(before);
+                        // As it was counted: a lapsed lease is a doubt.
+                        replaced = before.at(moment.now);
                         let amended = Arc::new(record.clone());
                         Decision::Write(record, Ok(Ok(amended)))
                     }

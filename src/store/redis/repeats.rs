@@ -23,6 +23,9 @@ const AT_ONCE: usize = 128;
 
 const FIELDS: [&str; 4] = ["replays", "mismatches", "replayed_at", "mismatched_at"];
 
+/// A server, and what of something is on it.
+type OnServer<T> = (Arc<Link>, Vec<T>);
+
 impl RedisStore {
     fn key_of_repeats(&self, id: RecordId) -> Vec<u8> {
         self.state.keys.other(&format!("repeats:{id}")).into_bytes()
@@ -75,12 +78,8 @@ impl RedisStore {
     }
 
     /// All of these with the server that has their key.
-    fn by_server<T: Clone>(
-        &self,
-        all: &[T],
-        key_of: impl Fn(&T) -> Vec<u8>,
-    ) -> Result<Vec<(Arc<Link>, Vec<T>)>, Fault> {
-        let mut groups: Vec<(Arc<Link>, Vec<T>)> = Vec::new();
+    fn by_server<T: Clone>(&self, all: &[T], key_of: impl Fn(&T) -> Vec<u8>) -> Result<Vec<OnServer<T>>, Fault> {
+        let mut groups: Vec<OnServer<T>> = Vec::new();
         for one in all {
             let link = self.servers.link_for(&key_of(one))?;
             match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &link)) {

@@ -42,8 +42,8 @@ impl Drop for Guard {
 /// # Errors
 /// What the environment says makes no exporter.
 pub fn install() -> anyhow::Result<Option<Guard>> {
-    let is_wanted = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    if !ENDPOINTS.iter().any(|name| is_wanted(&name)) {
+    let is_wanted = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if !ENDPOINTS.iter().any(|name| is_wanted(name)) {
         return Ok(None);
     }
     let exporter = SpanExporter::builder().with_http().build()?;
@@ -60,11 +60,11 @@ pub fn install() -> anyhow::Result<Option<Guard>> {
 }
 
 /// A span; it ends when it is dropped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Span(Option<SdkSpan>);
 
 /// What spans belong to.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Trace(Option<SpanContext>);
 
 impl Span {
@@ -116,6 +116,9 @@ impl Span {
         span.set_attribute(KeyValue::new("onceward.outcome", outcome));
     }
 
+    /// Ends it.
+    pub fn end(self) {}
+
     /// Notes that its step failed.
     pub fn fail(&mut self) {
         if let Some(span) = &mut self.0 {
@@ -125,6 +128,11 @@ impl Span {
 }
 
 impl Trace {
+    /// None: a step of it is a trace of its own.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
     /// Whether anybody follows it.
     pub fn is_followed(&self) -> bool {
         self.0.as_ref().is_some_and(SpanContext::is_sampled)

@@ -18,11 +18,11 @@ pub fn install() -> anyhow::Result<Option<Guard>> {
 }
 
 /// A span that is none.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Span;
 
 /// What spans would belong to.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone)]
 pub struct Trace;
 
 impl Span {
@@ -48,11 +48,19 @@ impl Span {
     /// Notes how the request ended.
     pub fn end_request(&mut self, _route: Option<&str>, _status: Option<u16>, _outcome: &'static str) {}
 
+    /// Ends it.
+    pub fn end(self) {}
+
     /// Notes that its step failed.
     pub fn fail(&mut self) {}
 }
 
 impl Trace {
+    /// None: a step of it is a trace of its own.
+    pub fn none() -> Self {
+        Self
+    }
+
     /// Whether anybody follows it.
     pub fn is_followed(&self) -> bool {
         false
