@@ -6,7 +6,7 @@ use crate::support::program::{ConfigFile, Running, run};
 use crate::support::proxy::free_address;
 use crate::support::*;
 
-const COMMANDS: [&str; 6] = ["serve", "demo", "ledger", "check", "explain", "schema"];
+const COMMANDS: [&str; 7] = ["serve", "demo", "ledger", "check", "explain", "schema", "records"];
 
 #[test]
 fn every_command_explains_itself_with_an_example() {
@@ -18,6 +18,19 @@ fn every_command_explains_itself_with_an_example() {
         assert_eq!(help.code, Some(0));
         assert!(help.out.contains(&format!("onceward {command}")), "{}", help.out);
         assert!(help.out.contains("Example"), "{}", help.out);
+    }
+}
+
+#[test]
+fn every_command_about_records_explains_itself_too() {
+    for command in ["list", "show", "resolve", "forget", "erase"] {
+        let help = run(&["records", command, "--help"]);
+        assert_eq!(help.code, Some(0));
+        assert!(
+            help.out.contains("Example") && help.out.contains(&format!("onceward records {command}")),
+            "{}",
+            help.out
+        );
     }
 }
 
