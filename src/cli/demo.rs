@@ -38,7 +38,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
         tokio::spawn(ledger.serve(std::future::pending::<()>()));
         let server = super::serve::Server::start(loaded.plan, super::serve::Inherited::default(), None).await?;
         let proxy = server.addresses.first().copied().unwrap_or(arguments.listen);
-        write!(std::io::stdout(), "{}", tour(proxy, &ledger_url))?;
+        write!(std::io::stdout(), "{}", tour(proxy, &ledger_url, arguments.admin))?;
         server.run(None, signals).await
     });
     if let Err(error) = std::fs::remove_dir_all(&folder) {
@@ -47,7 +47,8 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     ran
 }
 
-fn tour(proxy: SocketAddr, ledger: &str) -> String {
+fn tour(proxy: SocketAddr, ledger: &str, admin: SocketAddr) -> String {
+    let program = std::env::current_exe().map_or_else(|_| "onceward".into(), |path| path.display().to_string());
     format!(
         r#"A practice API that makes orders runs on {ledger}, and onceward in front of it on http://{proxy}.
 Paste these into another terminal; stop the demo with Ctrl-C.
@@ -68,7 +69,12 @@ Paste these into another terminal; stop the demo with Ctrl-C.
    curl -i http://{proxy}/orders -H 'Idempotency-Key: k-3' -H 'Ledger-Drop: after' -d '{{"amount":300}}'
    curl -i http://{proxy}/orders -H 'Idempotency-Key: k-3' -H 'Ledger-Drop: after' -d '{{"amount":300}}'
 
-5. Count at the API: one execution a key.
+5. An operator looks at the API, finds the order, and says so: retries get the answer that was found.
+   {program} records show --admin http://{admin} --route '/{{*rest}}' --key k-3
+   {program} records list --admin http://{admin} --state unknown
+   (then `{program} records resolve ID --completed --status 201 --body … --operator YOU --reason …`)
+
+6. Count at the API: one execution a key.
    curl {ledger}/stats
 "#
     )
