@@ -10,7 +10,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::model::record::Settlement;
@@ -21,6 +20,11 @@ struct Request {
     route: String,
     outcome: &'static str,
     code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Build {
+    version: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -221,7 +225,9 @@ impl Metrics {
         registry.register("connections", "Client connections", metrics.connections.clone());
         registry.register("buffered_bytes", "Bytes of buffered bodies", metrics.memory.clone());
         registry.register("ready", "Whether the proxy is ready", metrics.ready.clone());
-        registry.register("build", "The running version", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
+        let build = Family::<Build, Gauge>::default();
+        build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
+        registry.register("build_info", "The running version", build);
         Self { registry, ..metrics }
     }
 
