@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
 use tokio::sync::watch;
@@ -395,6 +395,8 @@ fn outbound(request: LookupRequest, destination: &DestinationPlan) -> Option<Out
     head.method = method;
     head.uri = format!("{}{target}", destination.path_prefix).parse::<Uri>().ok()?;
     head.headers = headers;
+    // Its answer is looked into.
+    head.headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
     head.headers.insert(HOST, HeaderValue::from_str(&destination.authority).ok()?);
     Some(Outbound { head, body: OutboundBody::whole(bytes::Bytes::new()) })
 }

@@ -189,24 +189,32 @@ impl Inquiry {
             Finding::Nothing(why) => return Proof::Nothing(*why),
             Finding::NotFound { bare } => *bare,
         };
-        if asked.started_at <= settled_from(doubt, asked.settle, asked.response_timeout) {
+        if !counts(doubt, asked, asked.started_at) {
             return Proof::TooEarly;
         }
-        match (bare, self.absent_since) {
+        match (bare, self.first_absence(doubt, asked)) {
             (false, _) => Proof::NotFound,
             (true, Some(first)) if asked.started_at >= first.after(asked.settle) => Proof::NotFound,
             (true, _) => Proof::NotFoundOnce,
         }
     }
 
-    /// Notes a lookup and what it proved.
-    pub fn note(&mut self, asked: &Asked, proof: Proof, now: Timestamp) {
+    /// When the first lookup began that found nothing, if that still counts: the
+    /// attempt may have been heard of since, and have ended later than was known.
+    fn first_absence(&self, doubt: &Doubt, asked: &Asked) -> Option<Timestamp> {
+        self.absent_since.filter(|first| counts(doubt, asked, *first))
+    }
+
+    /// Notes a lookup about `doubt` and what it proved.
+    pub fn note(&mut self, doubt: &Doubt, asked: &Asked, proof: Proof, now: Timestamp) {
         self.asked = self.asked.saturating_add(1);
         self.asking_until = None;
         self.next_at = Some(asked.next_at);
         match proof {
             Proof::Different => self.conflict = true,
-            Proof::NotFoundOnce => self.absent_since = self.absent_since.or(Some(asked.started_at)),
+            Proof::NotFoundOnce => {
+                self.absent_since = self.first_absence(doubt, asked).or(Some(asked.started_at));
+            }
             Proof::Found | Proof::NotFound | Proof::TooEarly | Proof::Nothing(_) => {}
         }
         if self.lookups.len() >= LOOKUPS_KEPT {
@@ -229,12 +237,19 @@ impl Inquiry {
     }
 }
 
+/// Whether a lookup like `asked` that began at `started_at` can prove that nothing
+/// is there.
+fn counts(doubt: &Doubt, asked: &Asked, started_at: Timestamp) -> bool {
+    started_at > settled_from(doubt, asked.settle, asked.response_timeout)
+}
+
 /// After which instant a lookup has to begin to prove that nothing is there: the
 /// attempt's recorded end, or where its owner fell silent the latest end it can
-/// have had, and then `settle`.
+/// have had, and then `settle`. Of the attempts before it no more is known than
+/// that they were in doubt by then: their owners may have fallen silent too.
 pub fn settled_from(doubt: &Doubt, settle: Duration, response_timeout: Duration) -> Timestamp {
-    let end = match doubt.reason {
-        DoubtReason::LeaseLapsed => doubt.since.after(response_timeout),
+    let may_have_gone_on = match doubt.reason {
+        DoubtReason::LeaseLapsed => true,
         DoubtReason::ConnectionLost
         | DoubtReason::MalformedAnswer
         | DoubtReason::BodyBroken
@@ -242,8 +257,9 @@ pub fn settled_from(doubt: &Doubt, settle: Duration, response_timeout: Duration)
         | DoubtReason::Status(_)
         | DoubtReason::OwnerLost
         | DoubtReason::Stopped
-        | DoubtReason::Abandoned => doubt.since,
+        | DoubtReason::Abandoned => doubt.earlier,
     };
+    let end = if may_have_gone_on { doubt.since.after(response_timeout) } else { doubt.since };
     end.after(settle)
 }
 
@@ -339,7 +355,7 @@ mod tests {
         let mut asked = |after: Duration| {
             let asked = nothing(after, true);
             let proof = inquiry.weigh(&doubt, &asked);
-            inquiry.note(&asked, proof, asked.started_at);
+            inquiry.note(&doubt, &asked, proof, asked.started_at);
             proof
         };
         assert_eq!(asked(SETTLE), Proof::TooEarly);
@@ -349,12 +365,30 @@ mod tests {
         assert_eq!(asked(first + SETTLE), Proof::NotFound);
     }
 
+    /// Its owner may have been heard of since, and have gone on.
+    #[test]
+    fn what_was_the_first_time_before_the_end_moved_is_none() {
+        let (mut inquiry, first) = (Inquiry::default(), doubt(DoubtReason::ConnectionLost));
+        let asked = nothing(SETTLE * 2, true);
+        inquiry.note(&first, &asked, inquiry.weigh(&first, &asked), asked.started_at);
+        let later = Doubt { since: END.after(SETTLE * 2), ..first };
+        assert_eq!(inquiry.weigh(&later, &nothing(SETTLE * 4, true)), Proof::NotFoundOnce);
+    }
+
+    #[test]
+    fn an_earlier_attempt_in_doubt_may_have_gone_on() {
+        let several = Doubt { earlier: true, ..doubt(DoubtReason::ConnectionLost) };
+        let inquiry = Inquiry::default();
+        assert_eq!(inquiry.weigh(&several, &nothing(SETTLE + MOMENT, false)), Proof::TooEarly);
+        assert_eq!(inquiry.weigh(&several, &nothing(RESPONSE_TIMEOUT + SETTLE + MOMENT, false)), Proof::NotFound);
+    }
+
     #[test]
     fn the_first_lookup_and_the_latest_are_remembered() {
         let mut inquiry = Inquiry::default();
         for second in 0..40 {
             let asked = nothing(Duration::from_secs(second), false);
-            inquiry.note(&asked, Proof::TooEarly, asked.started_at);
+            inquiry.note(&doubt(DoubtReason::TimedOut), &asked, Proof::TooEarly, asked.started_at);
         }
         let seconds: Vec<u64> = inquiry.lookups.iter().map(|lookup| END.until(lookup.started_at).as_secs()).collect();
         assert_eq!((inquiry.asked, seconds.len(), seconds[0], seconds[1]), (40, LOOKUPS_KEPT, 0, 25));

@@ -620,8 +620,9 @@ impl Record {
             Event::OwnerGone(_) => Some(Conclusion::Doubtful(DoubtReason::OwnerLost)),
             Event::Grant(_) | Event::Confirm(..) | Event::Found(..) | Event::NotFound(_) | Event::Rule(_) => None,
         };
-        if self.has_conflict() && matches!(event, Event::Settle(_, Settlement::Release(_))) {
-            // Something is there under that key: only an operator opens it.
+        if self.has_conflict() && matches!(event, Event::Settle(_, Settlement::Release(_)) | Event::Confirm(..)) {
+            // Something is there under that key: only an operator opens it, and
+            // an owner that was thought dead must not send any more.
             return Err(Refusal::Superseded);
         }
         let next = RecordState::after(Some(&self.state), event, now)?;
@@ -703,13 +704,16 @@ impl Record {
     }
 
     fn learn(&mut self, token: AttemptToken, asked: Asked, now: Timestamp) -> Result<(), Refusal> {
-        let doubt = self.doubt_of(token)?.clone();
+        let mut doubt = self.doubt_of(token)?.clone();
         if self.has_conflict() {
             return Err(Refusal::Superseded);
         }
+        // Over an earlier doubt the last attempt may have been answered since.
+        let ended = self.attempts.last().and_then(|last| last.ended);
+        doubt.since = ended.map_or(doubt.since, |(at, _)| doubt.since.max(at));
         let inquiry = self.inquiry.get_or_insert_default();
         let proof = inquiry.weigh(&doubt, &asked);
-        inquiry.note(&asked, proof, now);
+        inquiry.note(&doubt, &asked, proof, now);
         match (proof, asked.answer) {
             (Proof::Found, Finding::Found(response)) => self.apply(Event::Found(token, response), now),
             (Proof::NotFound, _) => self.apply(Event::NotFound(token), now),

@@ -30,6 +30,9 @@ const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_
 /// How much older than the attempt a find may be: clocks differ.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
+/// The most that an answer may be once it is decoded, in bytes.
+const LARGEST_ANSWER: usize = 1 << 20;
+
 /// Above this a Unix time is in milliseconds and not in seconds: as seconds it
 /// would be in the year 5138.
 const MILLISECONDS_FROM: f64 = 1e11;
@@ -223,33 +226,38 @@ impl Reconcile {
             answer.content_type.map(HeaderValue::as_bytes),
             answer.content_encoding.map(HeaderValue::as_bytes),
             answer.body,
-            usize::MAX,
+            LARGEST_ANSWER,
         );
         let unreadable = if answer.is_whole { Inconclusive::Unreadable } else { Inconclusive::TooLarge };
         let document = view.document().ok().filter(|_| answer.is_whole);
         let mut why = Inconclusive::NoCondition;
         match self.found.holds(answer.status, document) {
             Ok(true) => match self.is_new_enough(document, begun) {
-                true => return self.compare(answer, document, values).unwrap_or_else(Finding::Nothing),
-                false => why = Inconclusive::TooOld,
+                Some(true) => return self.compare(answer, document, values).unwrap_or_else(Finding::Nothing),
+                Some(false) => why = Inconclusive::TooOld,
+                // It may be the action all the same: nothing else is tried.
+                None => return Finding::Nothing(Inconclusive::TooOld),
             },
             Ok(false) => {}
-            Err(Unreadable) => why = unreadable,
+            // It might have held, so nothing behind it counts.
+            Err(Unreadable) => return Finding::Nothing(unreadable),
         }
         for condition in &self.not_found {
             match condition.holds(answer.status, document) {
                 Ok(true) => return Finding::NotFound { bare: condition.is_bare() },
                 Ok(false) => {}
-                Err(Unreadable) => why = unreadable,
+                Err(Unreadable) => return Finding::Nothing(unreadable),
             }
         }
         Finding::Nothing(why)
     }
 
-    fn is_new_enough(&self, document: Option<&Document>, begun: Timestamp) -> bool {
-        let Some(pointer) = &self.newer_than_attempt else { return true };
-        let made = document.and_then(|document| document.pointer(pointer).ok().flatten()).and_then(time);
-        made.is_some_and(|made| made.after(CLOCKS_DIFFER) >= begun)
+    /// Whether what was found is not older than the attempt; `None` if it does not
+    /// say when it came to be.
+    fn is_new_enough(&self, document: Option<&Document>, begun: Timestamp) -> Option<bool> {
+        let Some(pointer) = &self.newer_than_attempt else { return Some(true) };
+        let made = document.and_then(|document| document.pointer(pointer).ok().flatten()).and_then(time)?;
+        Some(made.after(CLOCKS_DIFFER) >= begun)
     }
 
     /// Whether what was found is what was asked for.
@@ -259,15 +267,19 @@ impl Reconcile {
         document: Option<&Document>,
         values: &Values,
     ) -> Result<Finding, Inconclusive> {
+        // All of it is looked at: a conflict, which only an operator ends, takes
+        // more than that something is missing.
+        let mut is_different = false;
         for (asked, found) in &self.matches {
             let document = document.ok_or(Inconclusive::Unreadable)?;
             let found = document.pointer(found).map_err(|_| Inconclusive::Unreadable)?;
             let found = found.ok_or(Inconclusive::MatchMissing)?;
             let found = found.meaning().map_err(|_| Inconclusive::Unreadable)?;
             let asked = values.digest_at(asked).ok_or(Inconclusive::MatchMissing)?;
-            if asked != found {
-                return Ok(Finding::Different);
-            }
+            is_different |= asked != found;
+        }
+        if is_different {
+            return Ok(Finding::Different);
         }
         Ok(Finding::Found(self.response(answer, document)?))
     }
@@ -355,7 +367,8 @@ fn target(parts: &[Part]) -> Option<String> {
     // request; none behind the question mark.
     let mut segment = Some((String::new(), false));
     let is_good = |segment: &Option<(String, bool)>| match segment {
-        Some((text, true)) => !matches!(text.as_str(), "" | "." | ".."),
+        // To some servers what stands behind a `;` is not of the segment.
+        Some((text, true)) => !matches!(text.split(';').next(), None | Some("" | "." | "..")),
         Some((_, false)) | None => true,
     };
     for part in parts {

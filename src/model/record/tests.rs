@@ -649,6 +649,8 @@ fn a_conflict_ends_by_a_decision_or_by_the_attempts_own_answer() {
         assert_eq!(conflict.clone().amend(refused, NOW), Err(Refusal::Superseded), "no lookup ends it");
     }
     assert_eq!(conflict.clone().apply(Event::Settle(MINE, release()), NOW), Err(Refusal::Superseded));
+    let confirm = Event::Confirm(MINE, Term::Until(NOW.after(HOUR)));
+    assert_eq!(conflict.clone().apply(confirm, NOW), Err(Refusal::Superseded), "nor does its owner go on");
     let mut answered = conflict.clone();
     answered.apply(Event::Settle(MINE, complete(201)), NOW).unwrap();
     assert_eq!((answered.state.name(), answered.has_conflict()), (StateName::Completed, false));

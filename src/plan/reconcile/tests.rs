@@ -117,6 +117,7 @@ fn no_key_leads_elsewhere() {
         ("/orders/{key}", "ä", Some("/orders/%C3%A4")),
         ("/orders/x{key}", "..", Some("/orders/x..")),
         ("/orders/.{key}", ".", None),
+        ("/orders/{key};v=1", "..", None),
         ("/orders?id={key}&mine=1", "a&mine=0", Some("/orders?id=a%26mine%3D0&mine=1")),
         ("/orders?id={key}", "..", Some("/orders?id=..")),
         ("/orders/{record}", "..", Some("/orders/00ff")),
@@ -219,6 +220,48 @@ fn an_answer_that_was_not_read_to_its_end_proves_nothing_by_its_body() {
     let values = needs(&reconcile, "{}");
     assert_eq!(reconcile.judge(&cut(StatusCode::OK), &values, BEGUN), Finding::Nothing(Inconclusive::TooLarge));
     assert_eq!(reconcile.judge(&cut(StatusCode::NOT_FOUND), &values, BEGUN), Finding::NotFound { bare: true });
+}
+
+/// The first condition that might hold and cannot be judged is the end of it.
+#[test]
+fn what_cannot_be_judged_leaves_nothing_to_those_behind_it() {
+    let not_found = vec![condition(&["200"], None, None)];
+    let by_status = Reconcile { not_found, ..reconcile() };
+    assert_eq!(judged(&by_status, 200, "<html>", "{}"), Finding::Nothing(Inconclusive::Unreadable));
+    let dated = Reconcile { newer_than_attempt: Some(pointer("/0/at")), ..by_status };
+    assert_eq!(judged(&dated, 200, "[{}]", "{}"), Finding::Nothing(Inconclusive::TooOld), "it does not say when");
+    assert_eq!(judged(&dated, 200, r#"[{"at":1}]"#, "{}"), Finding::NotFound { bare: true }, "another one's");
+}
+
+#[test]
+fn something_missing_is_no_conflict() {
+    let matches = vec![(pointer("/amount"), pointer("/0/amount")), (pointer("/to"), pointer("/0/to"))];
+    let two = Reconcile { matches, ..reconcile() };
+    let request = r#"{"amount":5,"to":"b"}"#;
+    let nothing = Finding::Nothing(Inconclusive::MatchMissing);
+    assert_eq!(judged(&two, 200, r#"[{"amount":6}]"#, request), nothing);
+    assert_eq!(judged(&two, 200, r#"[{"amount":6,"to":"b"}]"#, request), Finding::Different);
+}
+
+/// A megabyte can be a gigabyte once it is decoded.
+#[test]
+fn an_answer_is_not_decoded_beyond_its_limit() {
+    use std::io::Write;
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    bomb.write_all(&vec![b' '; 8 << 20]).unwrap();
+    bomb.write_all(b"[]").unwrap();
+    let body = bomb.finish().unwrap();
+    let coding = HeaderValue::from_static("gzip");
+    let answer = LookupAnswer {
+        status: StatusCode::OK,
+        content_type: None,
+        content_encoding: Some(&coding),
+        body: &body,
+        is_whole: true,
+    };
+    let reconcile = reconcile();
+    let found = reconcile.judge(&answer, &needs(&reconcile, "{}"), BEGUN);
+    assert_eq!(found, Finding::Nothing(Inconclusive::Unreadable));
 }
 
 #[test]
