@@ -8,9 +8,11 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::*;
+use crate::model::decision::{Amendment, Author, Ruling};
 use crate::model::fingerprint::{Recipe, RecipeId, RequestHead};
+use crate::model::inquiry::{Asked, Errand, Finding, Inquiry, Occasion};
 use crate::model::outcome::ReleaseReason;
-use crate::model::record::Settlement;
+use crate::model::record::{Settlement, Source};
 use crate::model::response::{Fields, StoredBody, StoredResponse};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -355,5 +357,92 @@ fn another_records_row_is_corrupt_even_when_its_time_is_over() {
         let anothers = Record { identity: identity("another"), ..record };
         let (admission, written) = admit(Some(anothers), &offer(2, same()), TERM, ROOM, START.after(HOUR * 24));
         assert_eq!((admission, written), (Admission::Corrupt, None));
+    }
+}
+
+// ---- What a record has in its file ------------------------------------------
+
+fn needs(number: u8) -> Option<Needs> {
+    Some(Needs::Sealed([number].into()))
+}
+
+fn with_needs(offer: Offer) -> Offer {
+    let [number, ..] = *offer.token.as_bytes();
+    let span = Some(SpanName { trace: [number; 16], span: [number; 8] });
+    Offer { needs: needs(number), span, ..offer }
+}
+
+#[test]
+fn a_record_keeps_what_a_lookup_needs_of_the_request_that_it_is_about() {
+    let first = granted(None, &with_needs(offer(1, same())));
+    assert_eq!(first.needs, needs(1));
+    let released = settled(first.clone(), 1, Settlement::Release(ReleaseReason::Unreachable));
+    assert_eq!(released.needs, None);
+    assert_eq!(granted(Some(released), &with_needs(offer(2, different()))).needs, needs(2), "of the next request");
+    let doubted = settled(first, 1, Settlement::Doubt(DoubtReason::TimedOut));
+    let forwarded = granted(Some(doubted), &with_needs(forwarding(2, same())));
+    assert_eq!(forwarded.needs, needs(1), "over a doubt the first request stays the measure");
+    let spans: Vec<_> = forwarded.attempts.iter().map(|attempt| attempt.span.unwrap().span[0]).collect();
+    assert_eq!(spans, [1, 2], "each attempt has its own");
+}
+
+fn asked_about(number: u8, answer: Finding) -> Amendment {
+    let asked = Asked {
+        started_at: START.after(HOUR * 3),
+        node: BOOT,
+        occasion: Occasion::Retry,
+        status: None,
+        answer,
+        settle: HOUR,
+        response_timeout: HOUR,
+        next_at: START,
+    };
+    Amendment::Learn(token(number), Box::new(asked))
+}
+
+#[test]
+fn a_record_in_conflict_is_held_whatever_the_route_says() {
+    let mut record = unknown();
+    record.amend(asked_about(1, Finding::Different), START).unwrap();
+    let held = Held { reason: DoubtReason::TimedOut, since: START, identical: true, conflict: true };
+    assert_eq!(told(record.clone(), &offer(2, same())), Admission::Unknown(held));
+    assert_eq!(told(record.clone(), &forwarding(2, same())), Admission::Unknown(held));
+    assert_eq!(told(record, &forwarding(2, different())), Admission::Mismatch(StateName::Unknown));
+}
+
+#[test]
+fn another_attempt_begins_with_no_more_than_the_receipt_of_what_was_asked() {
+    let mut record = unknown();
+    record.amend(asked_about(1, Finding::NotFound { bare: true }), START).unwrap();
+    record.amend(Amendment::Undertake(token(1), Errand::Lookup, START.after(HOUR)), START).unwrap();
+    let lookups = record.inquiry.as_ref().unwrap().lookups.clone();
+    let next = granted(Some(record), &forwarding(2, same()));
+    assert_eq!(next.inquiry.as_deref(), Some(&Inquiry { lookups, ..Inquiry::default() }));
+}
+
+#[test]
+fn a_record_that_a_lookup_or_an_operator_opened_is_taken_like_any_released_one() {
+    let by = Author { operator: "ada".into(), reason: "it is not there".into() };
+    for opened in [asked_about(1, Finding::NotFound { bare: false }), Amendment::Decide(1, Ruling::NotExecuted, by)] {
+        let mut record = unknown();
+        record.amend(opened, START).unwrap();
+        let (admission, written) = admit(Some(record), &offer(2, different()), TERM, FULL, START);
+        assert_eq!(admission, Admission::Granted(Grant { attempt: 2, over_doubt: false }));
+        let RecordState::InFlight(lease) = written.unwrap().state else { panic!() };
+        assert_eq!(lease.over, None, "nothing is in doubt any more");
+    }
+}
+
+#[test]
+fn an_answer_that_a_lookup_or_an_operator_brought_is_replayed() {
+    let by = Author { operator: "ada".into(), reason: "it is there".into() };
+    for (amendment, source) in [
+        (asked_about(1, Finding::Found(answer(200))), Source::Lookup),
+        (Amendment::Decide(1, Ruling::Completed(answer(200)), by), Source::Operator),
+    ] {
+        let mut record = unknown();
+        record.amend(amendment, START).unwrap();
+        let Admission::Replay(completion) = told(record, &forwarding(2, same())) else { panic!() };
+        assert_eq!((completion.source, &completion.response), (source, &answer(200)));
     }
 }
