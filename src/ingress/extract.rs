@@ -68,19 +68,7 @@ pub fn refuse_nominated(headers: &HeaderMap, policy: &Policy) -> Result<(), Prob
         return Ok(());
     }
     let always = FRAMING.into_iter().chain([CONTENT_TYPE, CONTENT_ENCODING]);
-    let of_template = |template: &Template| -> Vec<HeaderName> {
-        let header = |reference: &Reference| match reference {
-            Reference::Header(name) => Some(name.clone()),
-            Reference::Body(_)
-            | Reference::Query(_)
-            | Reference::Path(_)
-            | Reference::Host
-            | Reference::ClientCertificate
-            | Reference::Key
-            | Reference::Record => None,
-        };
-        template.references().filter_map(header).collect()
-    };
+    let of_template = |template: &Template| template.header_names().cloned().collect::<Vec<HeaderName>>();
     let forward = policy.forward_key.as_ref();
     let looked_up: Vec<HeaderName> = match &policy.on_unknown {
         OnUnknown::Reconcile(reconcile) => reconcile.header_names().cloned().collect(),

@@ -316,16 +316,7 @@ impl Reconcile {
 
     /// The headers of a request that the lookup takes something from.
     pub fn header_names(&self) -> impl Iterator<Item = &HeaderName> {
-        self.request.references().filter_map(|reference| match reference {
-            Reference::Header(name) => Some(name),
-            Reference::Body(_)
-            | Reference::Query(_)
-            | Reference::Path(_)
-            | Reference::Host
-            | Reference::ClientCertificate
-            | Reference::Key
-            | Reference::Record => None,
-        })
+        self.request.templates().flat_map(Template::header_names)
     }
 }
 

@@ -157,6 +157,20 @@ impl Template {
         })
     }
 
+    /// The headers that it takes something from.
+    pub fn header_names(&self) -> impl Iterator<Item = &HeaderName> {
+        self.references().filter_map(|reference| match reference {
+            Reference::Header(name) => Some(name),
+            Reference::Body(_)
+            | Reference::Query(_)
+            | Reference::Path(_)
+            | Reference::Host
+            | Reference::ClientCertificate
+            | Reference::Key
+            | Reference::Record => None,
+        })
+    }
+
     /// The header's name, if the template is nothing but one header.
     pub fn sole_header(&self) -> Option<&HeaderName> {
         match self.pieces.as_slice() {
