@@ -67,37 +67,18 @@ impl Engine {
                     return self.attempt(request, candidate, claim, seat, client, permit).await;
                 }
                 Asked::Running(running) => *waited_for.get_or_insert(running),
-                Asked::Unknown(held) => {
-                    let about = |reason| Answer::Refused(Refused { reason, record: Some((id, StateName::Unknown)) });
-                    let unknown = |retry_in| about(Reason::OutcomeUnknown { met: Met::Retry, retry_in });
-                    if held.conflict {
-                        break about(Reason::OutcomeConflict);
-                    }
-                    let Some(inquirer) = tend::inquirer(&request.route, &request.plan) else { break unknown(None) };
-                    if asks_again.is_some() {
-                        break unknown(asks_again);
-                    }
+                Asked::Unknown => {
                     drop(permit);
                     if std::mem::take(&mut succeeding) {
                         seat.settle();
                     }
-                    if waiting.is_none() {
-                        waiting = self.waiter_ticket(&request, &seat);
-                        if waiting.is_none() {
-                            break refused(Reason::Overloaded);
+                    match self.find_out(&request, id, asks_again, &seat, &mut waiting, &mut client).await {
+                        FoundOut::AskAgain(pause) => asks_again = Some(pause),
+                        FoundOut::Answer(answer) => break answer,
+                        FoundOut::Left => return,
+                        FoundOut::Failed(error) => {
+                            return client.tell(self.store_failed(&error, request, &candidate, seat, true));
                         }
-                    }
-                    let inquired = tokio::select! {
-                        biased;
-                        () = client.left() => return,
-                        () = self.stopping.draining.cancelled() => break refused(Reason::ShuttingDown),
-                        inquired = self.inquire(id, inquirer, request.values.clone(), request.trace.clone()) => inquired,
-                    };
-                    match inquired {
-                        Ok(Inquired::Asked(again)) => asks_again = Some(again),
-                        Ok(Inquired::NotAsked | Inquired::Elsewhere { .. }) => asks_again = Some(Duration::ZERO),
-                        Ok(Inquired::GivenUp) => break unknown(None),
-                        Err(error) => return client.tell(self.store_failed(&error, request, &candidate, seat, true)),
                     }
                     continue;
                 }
@@ -113,11 +94,8 @@ impl Engine {
             // A waiter is on its way to nowhere: it does not count as in flight.
             drop(permit);
             succeeding = false;
-            if waiting.is_none() {
-                waiting = self.waiter_ticket(&request, &seat);
-                if waiting.is_none() {
-                    break refused(Reason::Overloaded);
-                }
+            if !self.takes_a_place(&request, &seat, &mut waiting) {
+                break refused(Reason::Overloaded);
             }
             let span = request.trace.step(Step::Wait);
             let woken = self.wait(&mut seat, deadline, &mut client).await;
@@ -208,7 +186,8 @@ impl Engine {
             }
             // With `forward`, a retry that is identical is granted and does not
             // come here.
-            Ok(Admission::Unknown(held)) => Asked::Unknown(held),
+            Ok(Admission::Unknown(Held { conflict: true, .. })) => about(Reason::OutcomeConflict, StateName::Unknown),
+            Ok(Admission::Unknown(_)) => Asked::Unknown,
             Ok(Admission::Expired) => about(Reason::KeyExpired, StateName::Expired),
             Ok(Admission::NotFollowed) => {
                 let now = self.store.now();
@@ -298,13 +277,50 @@ impl Engine {
         }))
     }
 
-    fn waiter_ticket(&self, request: &Guarded, seat: &Seat) -> Option<Ticket> {
+    /// Counts this request as a waiter, once; whether there is room for it.
+    fn takes_a_place(&self, request: &Guarded, seat: &Seat, place: &mut Option<Ticket>) -> bool {
         let limits = &request.plan.limits;
         let owner = u64::from(seat.holder().is_some());
-        if seat.others().saturating_sub(owner) >= limits.waiters_per_record as u64 {
-            return None;
+        if place.is_none() && seat.others().saturating_sub(owner) < limits.waiters_per_record as u64 {
+            *place = self.capacity.waiters.try_take(1, limits.waiters as u64);
         }
-        self.capacity.waiters.try_take(1, limits.waiters as u64)
+        place.is_some()
+    }
+
+    /// Has the destination asked, once for each request, about the unknown
+    /// outcome that this one met; `asked` says it was, and when it is asked again.
+    async fn find_out(
+        &self,
+        request: &Guarded,
+        id: RecordId,
+        asked: Option<Duration>,
+        seat: &Seat,
+        place: &mut Option<Ticket>,
+        client: &mut Client,
+    ) -> FoundOut {
+        let unknown = |retry_in| {
+            let reason = Reason::OutcomeUnknown { met: Met::Retry, retry_in };
+            FoundOut::Answer(Answer::Refused(Refused { reason, record: Some((id, StateName::Unknown)) }))
+        };
+        let Some(inquirer) = tend::inquirer(&request.route, &request.plan) else { return unknown(None) };
+        if asked.is_some() {
+            return unknown(asked);
+        }
+        if !self.takes_a_place(request, seat, place) {
+            return FoundOut::Answer(refused(Reason::Overloaded));
+        }
+        let inquired = tokio::select! {
+            biased;
+            () = client.left() => return FoundOut::Left,
+            () = self.stopping.draining.cancelled() => return FoundOut::Answer(refused(Reason::ShuttingDown)),
+            inquired = self.inquire(id, inquirer, request.values.clone(), request.trace.clone()) => inquired,
+        };
+        match inquired {
+            Ok(Inquired::Asked(again)) => FoundOut::AskAgain(again),
+            Ok(Inquired::NotAsked | Inquired::Elsewhere { .. }) => FoundOut::AskAgain(Duration::ZERO),
+            Ok(Inquired::GivenUp) => unknown(None),
+            Err(error) => FoundOut::Failed(error),
+        }
     }
 
     async fn wait(&self, seat: &mut Seat, deadline: Instant, client: &mut Client) -> Woken {
@@ -440,11 +456,22 @@ enum Asked {
     Granted(Claim),
     /// Another one is there.
     Running(Running),
-    /// Nobody knows the outcome.
-    Unknown(Held),
+    /// Nobody knows the outcome, and the destination may be asked.
+    Unknown,
     /// There is an answer.
     Told(Answer),
     /// The store did not decide.
+    Failed(StoreError),
+}
+
+/// What a retry of an unknown outcome comes to.
+enum FoundOut {
+    /// The destination was asked, and the record tells what that proved; if
+    /// nothing, it is asked again after so long.
+    AskAgain(Duration),
+    Answer(Answer),
+    Left,
+    /// The store could not be asked.
     Failed(StoreError),
 }
 

@@ -20,6 +20,7 @@ mod claim;
 mod habits;
 mod heartbeat;
 mod inquire;
+mod lookup;
 mod notice;
 mod receive;
 pub mod relay;

@@ -14,7 +14,8 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Engine;
-use super::inquire::{Inquired, Inquirer, asks_at, is_given_up};
+use super::inquire::{Inquired, asks_at, is_given_up};
+use super::lookup::Inquirer;
 use super::settle::STORE_TIMEOUT;
 use crate::entropy;
 use crate::model::inquiry::Inquiry;
