@@ -5,7 +5,9 @@ use proptest::prelude::*;
 
 use super::RecordState::{Completed, Expired, InFlight, Released, Unknown};
 use super::*;
+use crate::model::decision::{Amendment, Author, DECISIONS_KEPT, DecisionKind};
 use crate::model::fingerprint::RecipeId;
+use crate::model::inquiry::{Asked, Errand, Finding};
 use crate::model::response::{Fields, StoredBody};
 
 const MINE: AttemptToken = AttemptToken::from_bytes([1; 16]);
