@@ -31,10 +31,11 @@
 //! says about itself, [`orphans`] the check that no plan loses sight of live
 //! records, [`tls`] makes TLS of certificates and keys, [`seal`] keeps a secret in
 //! a store, [`receipt`] is what there is to tell of a record. [`cli`] has one file a
-//! command; [`ledger`] is the practice destination. Imports run one way;
+//! command; [`ledger`] is the practice destination, [`bench`] the load bench. Imports run one way;
 //! `tests/architecture.rs` holds them to it.
 
 pub mod admin;
+pub mod bench;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -23,6 +23,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("admin", &["model", "plan", "config", "receipt", "destination", "engine", "store", "telemetry"]),
     ("orphans", &["model", "plan", "store"]),
     ("ledger", &[]),
+    ("bench", &["tls"]),
     (
         "cli",
         &[
@@ -38,6 +39,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "admin",
             "orphans",
             "ledger",
+            "bench",
             "telemetry",
             "tls",
         ],

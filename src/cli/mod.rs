@@ -3,6 +3,7 @@
 //! Results go to standard output, findings and logs to standard error. Exit
 //! status 0 is success, 1 failure, 2 wrong usage.
 
+mod bench;
 mod check;
 mod demo;
 mod explain;
@@ -41,6 +42,7 @@ enum Command {
     Explain(explain::Arguments),
     Records(records::Arguments),
     Schema(schema::Arguments),
+    Bench(Box<bench::Arguments>),
 }
 
 /// How the program logs.
@@ -86,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Explain(arguments) => explain::run(arguments),
         Command::Records(arguments) => records::run(arguments),
         Command::Schema(arguments) => schema::run(arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
