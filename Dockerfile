@@ -3,6 +3,8 @@ FROM rust:1-bookworm AS build
 WORKDIR /src
 COPY Cargo.toml Cargo.lock rust-toolchain.toml ./
 COPY src src
+# The admin API's description is part of the program.
+COPY docs/openapi.json docs/
 RUN cargo build --release --locked --bin onceward && mkdir /data
 
 FROM gcr.io/distroless/cc-debian12:nonroot

@@ -1,5 +1,6 @@
 //! Records, as operators see them, decide about them and clear them away.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -121,17 +122,10 @@ impl Admin {
                 Some(_) | None => {}
             }
         }
-        let (forgets, word) = (ruling == Ruling::Forget, ruling.as_str());
-        let amended = self.engine.amend(id, Amendment::Decide(last.id, ruling.clone(), by.clone())).await;
-        match amended.map_err(unavailable)? {
-            Ok(after) => {
-                self.engine.metrics.decision(word);
-                audit(&record, word, &by, "taken");
-                if forgets {
-                    return Ok(json_of(StatusCode::OK, &json!({ "id": id.to_string(), "forgotten": true })));
-                }
-                self.receipt_of(&after).await
-            }
+        let forgets = ruling == Ruling::Forget;
+        match self.rule(&record, last.id, &ruling, &by).await.map_err(unavailable)? {
+            Ok(_) if forgets => Ok(json_of(StatusCode::OK, &json!({ "id": id.to_string(), "forgotten": true }))),
+            Ok(after) => self.receipt_of(&after).await,
             Err(refusal) => {
                 let now = within_patience(self.engine.store.read(id)).await?;
                 let record = now.as_deref().unwrap_or(&record);
@@ -139,7 +133,31 @@ impl Admin {
             }
         }
     }
+
+    /// Writes a decision and says so in the log, though its author may leave
+    /// meanwhile.
+    async fn rule(&self, record: &Arc<Record>, attempt: u64, ruling: &Ruling, by: &Author) -> Ruled {
+        let (engine, record, ruling, by) = (self.engine.clone(), Arc::clone(record), ruling.clone(), by.clone());
+        let ruled = self.engine.see_through(async move {
+            let word = ruling.as_str();
+            let ruled = engine.amend(record.id(), Amendment::Decide(attempt, ruling, by.clone())).await;
+            match &ruled {
+                Ok(Ok(_)) => {
+                    engine.metrics.decision(word);
+                    audit(&record, word, &by, "taken");
+                }
+                // Told once it is known how the record stands.
+                Ok(Err(_)) => {}
+                Err(StoreError::Unclear(_)) => audit(&record, word, &by, "unclear"),
+                Err(_) => audit(&record, word, &by, "failed"),
+            }
+            ruled
+        });
+        ruled.await.unwrap_or_else(|| Err(StoreError::Unclear("its task ended early".into())))
+    }
 }
+
+type Ruled = Result<Result<Arc<Record>, Refused>, StoreError>;
 
 /// A decision that is not taken: the record stands otherwise, or no longer so.
 fn refused(record: &Record, ruling: &Ruling, by: &Author, why: &str) -> Refusal {

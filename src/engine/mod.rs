@@ -150,6 +150,12 @@ impl Engine {
         answer
     }
 
+    /// Does something to its end, though whoever asked for it may leave; a stop
+    /// waits for it. `None`: it ended early, which is a defect.
+    pub async fn see_through<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        self.tasks.spawn(work).await.ok()
+    }
+
     /// Whether the store takes a record through its whole life, now, under that
     /// lease.
     ///

@@ -12,6 +12,7 @@ mod redis;
 mod support;
 
 mod admin;
+mod bench;
 mod cli;
 mod clients_leave;
 mod configs;

@@ -14,11 +14,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, version};
 
 use super::pki::{Authority, Issued};
-use super::{Client, Config, Destination, Proxy, within};
+use super::{Client, Config, Proxy, within};
 
 /// A running proxy with a certificate of this authority, and the authority's own
 /// in `ca.pem`.
-pub(crate) async fn secure(config: Config, authority: &Authority, destination: &Destination) -> Proxy {
+pub(crate) async fn secure(config: Config, authority: &Authority, destination: impl Into<SocketAddr>) -> Proxy {
     secure_with("", config, authority, destination).await
 }
 
@@ -27,7 +27,7 @@ pub(crate) async fn secure_with(
     fields: &str,
     config: Config,
     authority: &Authority,
-    destination: &Destination,
+    destination: impl Into<SocketAddr>,
 ) -> Proxy {
     let config = config.listen(&format!("tls: {{ cert: server.pem, key: server.key{fields} }}"));
     let mut proxy = Proxy::prepared(config, destination);
