@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::answer::Refusal;
 use crate::destination::headers::{keep_end_to_end, remove_ours};
+use crate::model::canonical::json;
 use crate::model::decision::{Author, Ruling};
 use crate::model::response::{Fields, StoredBody, StoredResponse};
 
@@ -22,6 +23,9 @@ pub(super) const FORGET: &str = "forget";
 /// The longest name and the longest reason, in characters.
 const LONGEST_OPERATOR: usize = 256;
 const LONGEST_REASON: usize = 4096;
+/// How much headers of an answer may be, names and values, in bytes: what every
+/// client takes.
+const LARGEST_HEADERS: usize = 16 << 10;
 
 /// What is to be done about a record.
 #[derive(Debug)]
@@ -36,6 +40,10 @@ pub(super) struct Order {
 pub(super) fn read(verb: &str, body: &[u8], largest: u64) -> Result<Order, Refusal> {
     let value: Value =
         serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("The body is no JSON: {error}.")))?;
+    if !json::parse(body).is_ok_and(|document| !document.has_duplicates()) {
+        let detail = "The body has a member twice, or is nested too deep: what is meant has to be clear.";
+        return Err(Refusal::bad_request(detail));
+    }
     let Value::Object(mut members) = value else {
         return Err(Refusal::bad_request("The body is a JSON object with `operator` and `reason`."));
     };
@@ -155,6 +163,12 @@ fn headers(given: Map<String, Value>) -> Result<HeaderMap, Refusal> {
             })?;
             headers.append(&header, value);
         }
+    }
+    let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if size > LARGEST_HEADERS {
+        return Err(Refusal::bad_request(format!(
+            "`response.headers` are {size} bytes and may be {LARGEST_HEADERS}: retries could not be answered with more."
+        )));
     }
     let mut kept = headers.clone();
     keep_end_to_end(&mut kept);

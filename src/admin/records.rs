@@ -183,9 +183,10 @@ const fn why(refusal: Refused) -> &'static str {
     }
 }
 
-/// Every decision, taken or refused. The operator's words are quoted, so that
-/// they stay on one line.
+/// Every decision, taken or refused.
 fn audit(record: &Record, decision: &str, by: &Author, result: &'static str) {
+    // A line stays a line.
+    let on_one_line = |words: &str| words.replace('\n', "\\n").replace('\t', "\\t");
     tracing::info!(
         target: "onceward::audit",
         record = %record.id(),
@@ -193,8 +194,8 @@ fn audit(record: &Record, decision: &str, by: &Author, result: &'static str) {
         attempt = record.last_attempt(),
         state_before = record.state.name().as_str(),
         decision,
-        operator = ?by.operator,
-        reason = ?by.reason,
+        operator = on_one_line(&by.operator),
+        reason = on_one_line(&by.reason),
         result,
         "a decision about a record"
     );

@@ -22,6 +22,8 @@ const PUT_IN_QUOTES: &str = "it is a number, a boolean or nothing; put it in quo
 
 static TEMPLATE: Kind = Kind::Text(Form::Template(Place::Forwarded));
 static POINTER: Kind = Kind::Text(Form::Pointer);
+/// What a header of a problem holds: what it stands for is in its name.
+static HEADER_VALUE: Kind = Kind::Text(Form::Argument);
 
 /// A walk over the tree.
 pub(super) struct Walk<'a> {
@@ -54,7 +56,7 @@ impl Walk<'_> {
     /// The same of an object that may leave out what is required.
     fn part(&mut self, node: &Node, object: &'static Object, at: &At) -> Option<Fields> {
         let Content::Mapping(entries) = &node.content else {
-            self.mistyped(node, &format!("an object with fields such as `{}`", first_field(object)), at);
+            self.mistyped(node, &Kind::Object(object), at);
             return None;
         };
         let mut fields = Fields::empty(object, at.clone());
@@ -122,12 +124,12 @@ impl Walk<'_> {
             }
             (Kind::Pointers, Content::Mapping(entries)) => (String::new(), Value::Pointers(self.pointers(entries, at))),
             (Kind::List { .. } | Kind::Headers | Kind::Templates | Kind::Pointers, Content::Scalar(_)) => {
-                self.mistyped(node, &kind.expected(), at);
+                self.mistyped(node, kind, at);
                 return None;
             }
             (_, Content::Scalar(scalar)) => self.scalar(scalar, kind, at)?,
             (_, Content::Sequence(_) | Content::Mapping(_)) => {
-                self.mistyped(node, &kind.expected(), at);
+                self.mistyped(node, kind, at);
                 return None;
             }
         };
@@ -169,7 +171,8 @@ impl Walk<'_> {
         for (key, node) in entries {
             let key_at = at.field(&show(&key.text), key.origin);
             let Some(name) = value::header_name(&key.text).ok().filter(|name| !value::is_framing(name)) else {
-                self.report.error(&key_at, "it is not the name of a header that a lookup may set");
+                let message = "it is not the name of a header that a lookup may set: the proxy itself says to whom it speaks and where a message ends; leave it out";
+                self.report.error(&key_at, message);
                 continue;
             };
             if headers.iter().any(|(other, _)| *other == name) {
@@ -207,7 +210,7 @@ impl Walk<'_> {
 
     fn header_value(&mut self, node: &Node, at: &At) -> Option<HeaderValue> {
         let Content::Scalar(scalar) = &node.content else {
-            self.mistyped(node, "a text", at);
+            self.mistyped(node, &HEADER_VALUE, at);
             return None;
         };
         let (text, from_environment) = self.substitute(scalar, at)?;
@@ -261,10 +264,16 @@ impl Walk<'_> {
         }
     }
 
-    fn mistyped(&mut self, node: &Node, expected: &str, at: &At) {
+    fn mistyped(&mut self, node: &Node, kind: &Kind, at: &At) {
+        let expected = match kind {
+            Kind::Object(object) | Kind::Part(object) => {
+                format!("an object with fields such as `{}`", first_field(object))
+            }
+            kind => kind.expected(),
+        };
         let found = match &node.content {
             Content::Scalar(_) if is_null(node) => "nothing".to_owned(),
-            Content::Scalar(scalar) => format!("`{}`", show(&scalar.text)),
+            Content::Scalar(scalar) => format!("`{}`", shown(kind, &scalar.text, true)),
             Content::Sequence(_) => "a list".to_owned(),
             Content::Mapping(_) => "an object".to_owned(),
             Content::Refused => return,
@@ -321,6 +330,8 @@ fn first_field(object: &Object) -> &'static str {
 /// stands for it.
 fn shown(kind: &Kind, written: &str, from_environment: bool) -> String {
     match kind {
+        // One where a list of them belongs.
+        Kind::List { of, .. } | Kind::OneOrList(of) => shown(of, written, from_environment),
         Kind::Text(Form::Secret | Form::Seal | Form::Redis | Form::Sentinel)
             if from_environment && is_one_reference(written) =>
         {

@@ -15,6 +15,7 @@ use crate::destination::{Cause, Failure, Inbound, Outbound, OutboundBody, Wanted
 use crate::model::inquiry::{Finding, Inconclusive, Needs};
 use crate::model::outcome::Conclusion;
 use crate::model::record::Record;
+use crate::model::response::NotStored;
 use crate::model::time::Timestamp;
 use crate::plan::reconcile::{LookupAnswer, LookupRequest, Reconcile, Values};
 use crate::plan::route::DestinationPlan;
@@ -35,21 +36,27 @@ pub(super) struct Inquirer {
     pub(super) reconcile: Arc<Reconcile>,
     pub(super) destination: Arc<DestinationPlan>,
     pub(super) seal: Option<Seal>,
+    /// How large a stored answer may be, in bytes.
+    pub(super) largest_response: u64,
 }
 
 impl Engine {
-    /// Sends the lookup, and says what its answer says. `values` are those of the
-    /// retry that makes it ask; the record's own otherwise.
+    /// Sends the lookup, and says what its answer says. `retry` is what the retry
+    /// gives that makes it ask: its credentials, and all of it where the record
+    /// keeps nothing, having been made when the route did not ask.
     pub(super) async fn look_up(
         &self,
         record: &Record,
         inquirer: &Inquirer,
-        values: Option<Values>,
+        retry: Option<Values>,
         trace: &Trace,
     ) -> (Option<StatusCode>, Finding) {
         let nothing = |why| (None, Finding::Nothing(why));
-        let Some(values) = values.or_else(|| unsealed(record, inquirer.seal.as_ref())) else {
-            return nothing(Inconclusive::Impossible);
+        let own = unsealed(record, inquirer.seal.as_ref());
+        let values = match (own, retry) {
+            (Some(own), Some(retry)) => own.refreshed(retry),
+            (Some(values), None) | (None, Some(values)) => values,
+            (None, None) => return nothing(Inconclusive::Impossible),
         };
         let id = record.id().to_string();
         let known = KeyAndRecord { key: &record.key, record: &id };
@@ -80,7 +87,13 @@ impl Engine {
             body: &answer.body,
             is_whole: answer.is_whole,
         };
-        (Some(answer.status), inquirer.reconcile.judge(&looked_at, &values, begun(record)))
+        let finding = match inquirer.reconcile.judge(&looked_at, &values, begun(record)) {
+            Finding::Found(response) if response.weight() as u64 > inquirer.largest_response => {
+                Finding::Found(response.without_body(NotStored::TooLarge))
+            }
+            finding => finding,
+        };
+        (Some(answer.status), finding)
     }
 
     /// One exchange. A lookup changes nothing, so an idle connection that had

@@ -156,6 +156,7 @@ pub(super) fn inquirer(route: &Route, plan: &Plan) -> Option<Inquirer> {
             reconcile: Arc::clone(reconcile),
             destination: Arc::clone(&route.destination),
             seal: plan.seal.clone(),
+            largest_response: plan.limits.response_body,
         }),
         OnUnknown::Hold | OnUnknown::Forward => None,
     }

@@ -111,6 +111,7 @@ fn unusable(code: Code, error: &EvaluationError) -> Problem {
         | EvaluationError::UnderscoreSpelling(_)
         | EvaluationError::NotText(_)
         | EvaluationError::RepeatedQuery(_)
+        | EvaluationError::QueryNotText(_)
         | EvaluationError::NotAKey(_)
         | EvaluationError::RepeatedMember(_) => code,
     };

@@ -120,6 +120,7 @@ mod tag {
     pub(super) const INCONCLUSIVE_MATCH_MISSING: u8 = 6;
     pub(super) const INCONCLUSIVE_TOO_OLD: u8 = 7;
     pub(super) const INCONCLUSIVE_IMPOSSIBLE: u8 = 8;
+    pub(super) const INCONCLUSIVE_UNDATED: u8 = 9;
 
     pub(super) const DECISION_COMPLETED: u8 = 1;
     pub(super) const DECISION_NOT_EXECUTED: u8 = 2;

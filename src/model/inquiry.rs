@@ -158,6 +158,8 @@ pub enum Inconclusive {
     MatchMissing,
     /// What was found is older than the attempt.
     TooOld,
+    /// What was found does not say when it was made.
+    Undated,
     /// What the lookup needs of the request is not there, or cannot stand in a
     /// path.
     Impossible,
@@ -207,9 +209,6 @@ impl Inquiry {
 
     /// Notes a lookup about `doubt` and what it proved.
     pub fn note(&mut self, doubt: &Doubt, asked: &Asked, proof: Proof, now: Timestamp) {
-        self.asked = self.asked.saturating_add(1);
-        self.asking_until = None;
-        self.next_at = Some(asked.next_at);
         match proof {
             Proof::Different => self.conflict = true,
             Proof::NotFoundOnce => {
@@ -217,6 +216,14 @@ impl Inquiry {
             }
             Proof::Found | Proof::NotFound | Proof::TooEarly | Proof::Nothing(_) => {}
         }
+        self.remember(asked, proof, now);
+    }
+
+    /// Remembers a lookup and what it proved.
+    pub fn remember(&mut self, asked: &Asked, proof: Proof, now: Timestamp) {
+        self.asked = self.asked.saturating_add(1);
+        self.asking_until = None;
+        self.next_at = Some(asked.next_at);
         if self.lookups.len() >= LOOKUPS_KEPT {
             self.lookups.remove(1);
         }
@@ -297,6 +304,9 @@ impl fmt::Display for Inconclusive {
             Inconclusive::TooLarge => "the answer is too large",
             Inconclusive::MatchMissing => "a value that has to match is missing",
             Inconclusive::TooOld => "what was found is older than the attempt",
+            Inconclusive::Undated => {
+                "what was found does not say when it was made, in RFC 3339 with its zone or as a Unix time"
+            }
             Inconclusive::Impossible => "the request does not give what the lookup needs",
         })
     }

@@ -344,6 +344,11 @@ impl RecordState {
                 Some(Unknown(doubt)) if doubt.token == token => {
                     Ok(completed(token, doubt.keeping, Source::Lookup, response, now))
                 }
+                // Somebody said that it was not acted on, and it is there: late
+                // truth, as long as nothing came of what was said.
+                Some(Released(release)) if release.token == token => {
+                    Ok(completed(token, release.keeping, Source::Lookup, response, now))
+                }
                 None | Some(InFlight(_) | Completed(_) | Unknown(_) | Released(_) | Expired(_)) => {
                     Err(Refusal::Superseded)
                 }

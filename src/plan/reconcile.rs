@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use super::policy::StatusEntry;
@@ -26,6 +26,9 @@ use crate::model::time::Timestamp;
 
 /// All but the unreserved characters (RFC 3986, section 2.3).
 const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Headers in which callers show who they are, by standard or by custom.
+const CREDENTIALS: [&str; 6] = ["authorization", "cookie", "x-api-key", "api-key", "x-auth-token", "x-access-token"];
 
 /// How much older than the attempt a find may be: clocks differ.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
@@ -87,6 +90,14 @@ pub struct ResponseTemplate {
     pub status: StatusCode,
     /// Its body: this part of the lookup's, or all of it.
     pub body: Option<Pointer>,
+}
+
+impl ResponseTemplate {
+    /// Whether answers with its status have no body (RFC 9110, sections 15.3.5,
+    /// 15.3.6 and 15.4.5).
+    pub fn has_no_body(&self) -> bool {
+        matches!(self.status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED)
+    }
 }
 
 /// A lookup's request, filled in.
@@ -151,6 +162,27 @@ impl Values {
         Some(value.as_deref().map_or(Part::Absent, text_or_absent))
     }
 
+    /// These, with the credentials of a retry, which are fresher, and with what
+    /// an earlier plan did not keep. Nothing else of a retry steers a lookup about
+    /// the first request: the fingerprint may leave out in what they differ.
+    #[must_use]
+    pub fn refreshed(self, retry: Self) -> Self {
+        let Self { mut references, mut matches } = retry;
+        for (name, value) in &mut references {
+            if let Some((_, own)) = self.references.iter().find(|(known, _)| known == name)
+                && !(is_credential(name) && value.is_some())
+            {
+                value.clone_from(own);
+            }
+        }
+        for (name, digest) in &mut matches {
+            if let Some((_, own)) = self.matches.iter().find(|(known, _)| known == name) {
+                *digest = *own;
+            }
+        }
+        Self { references, matches }
+    }
+
     fn digest_at(&self, pointer: &Pointer) -> Option<[u8; 32]> {
         let name = pointer.to_string();
         self.matches.iter().find(|(known, _)| **known == *name).and_then(|(_, digest)| *digest)
@@ -179,8 +211,7 @@ impl Reconcile {
         for reference in self.request.references() {
             let name = reference.to_string().into_boxed_str();
             if references.iter().all(|(known, _)| *known != name) {
-                let part = reference.part(source, None)?;
-                references.push((name, (part != Part::Absent).then(|| part.as_text().into())));
+                references.push((name, given(reference, source)?));
             }
         }
         let mut matches = Vec::with_capacity(self.matches.len());
@@ -230,14 +261,12 @@ impl Reconcile {
         );
         let unreadable = if answer.is_whole { Inconclusive::Unreadable } else { Inconclusive::TooLarge };
         let document = view.document().ok().filter(|_| answer.is_whole);
-        let mut why = Inconclusive::NoCondition;
         match self.found.holds(answer.status, document) {
-            Ok(true) => match self.is_new_enough(document, begun) {
-                Some(true) => return self.compare(answer, document, values).unwrap_or_else(Finding::Nothing),
-                Some(false) => why = Inconclusive::TooOld,
-                // It may be the action all the same: nothing else is tried.
-                None => return Finding::Nothing(Inconclusive::TooOld),
-            },
+            // Something is there: that there is nothing is not tried any more.
+            Ok(true) => {
+                let found = self.is_new_enough(document, begun).and_then(|()| self.compare(answer, document, values));
+                return found.unwrap_or_else(Finding::Nothing);
+            }
             Ok(false) => {}
             // It might have held, so nothing behind it counts.
             Err(Unreadable) => return Finding::Nothing(unreadable),
@@ -249,15 +278,15 @@ impl Reconcile {
                 Err(Unreadable) => return Finding::Nothing(unreadable),
             }
         }
-        Finding::Nothing(why)
+        Finding::Nothing(Inconclusive::NoCondition)
     }
 
-    /// Whether what was found is not older than the attempt; `None` if it does not
-    /// say when it came to be.
-    fn is_new_enough(&self, document: Option<&Document>, begun: Timestamp) -> Option<bool> {
-        let Some(pointer) = &self.newer_than_attempt else { return Some(true) };
-        let made = document.and_then(|document| document.pointer(pointer).ok().flatten()).and_then(time)?;
-        Some(made.after(CLOCKS_DIFFER) >= begun)
+    /// Whether what was found is known not to be older than the attempt.
+    fn is_new_enough(&self, document: Option<&Document>, begun: Timestamp) -> Result<(), Inconclusive> {
+        let Some(pointer) = &self.newer_than_attempt else { return Ok(()) };
+        let made = document.and_then(|document| document.pointer(pointer).ok().flatten()).and_then(time);
+        let made = made.ok_or(Inconclusive::Undated)?;
+        if made.after(CLOCKS_DIFFER) >= begun { Ok(()) } else { Err(Inconclusive::TooOld) }
     }
 
     /// Whether what was found is what was asked for.
@@ -287,6 +316,7 @@ impl Reconcile {
     fn response(&self, answer: &LookupAnswer<'_>, document: Option<&Document>) -> Result<StoredResponse, Inconclusive> {
         let mut headers = HeaderMap::new();
         let body = match &self.response.body {
+            _ if self.response.has_no_body() => Bytes::new(),
             None if !answer.is_whole => return Err(Inconclusive::TooLarge),
             None => {
                 for (name, value) in [(CONTENT_TYPE, answer.content_type), (CONTENT_ENCODING, answer.content_encoding)]
@@ -339,15 +369,40 @@ impl Condition {
         if !fits || status.is_redirection() {
             return Ok(false);
         }
-        let is_there = |pointer: &Pointer| {
-            let found = document.ok_or(Unreadable)?.pointer(pointer).map_err(|_| Unreadable)?;
-            Ok(found.is_some())
+        let document = || document.ok_or(Unreadable);
+        let has = match &self.when {
+            Some(pointer) => document()?.pointer(pointer).map_err(|_| Unreadable)?.is_some(),
+            None => true,
         };
-        let has = self.when.as_ref().map_or(Ok(true), is_there)?;
-        let lacks =
-            self.when_missing.as_ref().map_or(Ok(true), |pointer| is_there(pointer).map(|is_there| !is_there))?;
+        let lacks = match &self.when_missing {
+            Some(pointer) => document()?.lacks(pointer).map_err(|_| Unreadable)?,
+            None => true,
+        };
         Ok(has && lacks)
     }
+}
+
+/// What a request gives for a reference, as text that a lookup encodes again.
+fn given(reference: &Reference, source: &Source<'_>) -> Result<Option<Box<str>>, EvaluationError> {
+    let part = reference.part(source, None)?;
+    if part == Part::Absent {
+        return Ok(None);
+    }
+    if !matches!(reference, Reference::Path(_)) {
+        return Ok(Some(part.as_text().into()));
+    }
+    // As it was received it is encoded already. Where it is no text, or has
+    // `;params`, which are no part of it for a key and may be for the
+    // destination, a lookup would ask about something else.
+    let text = percent_decode_str(part.as_text()).decode_utf8().ok().filter(|_| !source.head.path().contains(';'));
+    Ok(text.map(|text| text.as_ref().into()))
+}
+
+/// Whether a reference, as it is written, names what callers show to be let in.
+/// It may have expired since, and says nothing of what is asked about.
+fn is_credential(name: &str) -> bool {
+    let header = name.strip_prefix("{header:").and_then(|name| name.strip_suffix('}'));
+    header.is_some_and(|header| CREDENTIALS.contains(&header))
 }
 
 /// The target of a lookup: literal text as it is, everything else encoded.

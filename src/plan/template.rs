@@ -78,6 +78,9 @@ pub enum EvaluationError {
     /// The query parameter stands twice.
     #[error("the query parameter `{0}` occurs more than once; send it once")]
     RepeatedQuery(String),
+    /// The query parameter's value is no UTF-8 once it is decoded.
+    #[error("the query parameter `{0}` is not UTF-8")]
+    QueryNotText(String),
     /// The key header is there and is no key.
     #[error("{0}")]
     NotAKey(#[from] KeyError),
@@ -257,7 +260,7 @@ impl FromStr for Reference {
             ("record", None) => Ok(Reference::Record),
             ("client_cert", Some("fingerprint")) => Ok(Reference::ClientCertificate),
             _ => Err(TemplateError(format!(
-                "`{{{text}}}` is not known; there are {{header:Name}}, {{body:/json/pointer}}, {{query:name}}, {{path:name}}, {{host}} and {{client_cert:fingerprint}}"
+                "`{{{text}}}` is not known; there are {{header:Name}}, {{body:/json/pointer}}, {{query:name}}, {{path:name}}, {{host}} and {{client_cert:fingerprint}}, and in lookups and `forward_key` also {{key}} and {{record}}"
             ))),
         }
     }
@@ -355,17 +358,20 @@ fn body_part(body: &View<'_>, pointer: &Pointer) -> Result<Part, EvaluationError
 }
 
 fn query_part(query: Option<&str>, name: &str) -> Result<Part, EvaluationError> {
-    let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+    let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).collect::<Vec<u8>>();
     let mut found = query
         .unwrap_or_default()
         .split('&')
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        .filter(|(candidate, _)| decode(candidate) == name);
+        .filter(|(candidate, _)| decode(candidate) == name.as_bytes());
     let first = found.next();
     if found.next().is_some() {
         return Err(EvaluationError::RepeatedQuery(name.into()));
     }
-    Ok(first.map_or(Part::Absent, |(_, value)| text_or_absent(&decode(value))))
+    let Some((_, value)) = first else { return Ok(Part::Absent) };
+    // Two values that are no text must not become the same one.
+    let value = String::from_utf8(decode(value)).map_err(|_| EvaluationError::QueryNotText(name.into()))?;
+    Ok(text_or_absent(&value))
 }
 
 #[cfg(test)]

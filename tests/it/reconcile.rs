@@ -434,3 +434,60 @@ async fn an_outage_full_of_unknown_records_is_worked_off() {
     eventually("all are known", async || proxy.metric(r#"onceward_records{state="unknown"}"#).await == 0).await;
     assert_eq!((shop.lookups(), shop.orders()), (ORDERS, ORDERS));
 }
+
+/// Whatever the fingerprint leaves out: a lookup asks about the first request, and
+/// not about what its retry says in that place.
+#[tokio::test]
+async fn a_retry_does_not_steer_its_lookup_elsewhere() {
+    let (shop, destination) = Shop::that([Does::LosesTheAnswer]).await;
+    let asks = ASKS.replace("{key}", "{body:/ref}");
+    let route = format!(
+        "name: pay, path: /pay, fingerprint: {{ ignore: [/ref, /amount] }}, on_unknown: reconcile, \
+         reconcile: {{ {asks}, settle: 1ms }}"
+    );
+    let config = Config::new().route(&route).destination("response_timeout: 2s, late_answer: 0s");
+    let proxy = Proxy::with(sealed(config), &destination).await;
+    let saying =
+        |reference: &str, amount: u32| order("k", 5).json(&format!(r#"{{"ref":"{reference}","amount":{amount}}}"#));
+    proxy.send(&saying("k", 5)).await.is_unknown_but_goes_on(502);
+    let retried = proxy.send(&saying("elsewhere", 7)).await;
+    assert_eq!((retried.status, retried.outcome()), (201, "reconciled"), "{retried:#?}");
+    assert!(shop.lookup().target.ends_with("request_id=k"), "{}", shop.lookup().target);
+    assert_eq!(shop.orders(), 1);
+}
+
+/// Somebody decided while the destination was being asked, and it says otherwise
+/// before anything came of that: what is there is not made again.
+#[tokio::test]
+async fn what_is_found_after_all_stands_against_a_decision() {
+    let (shop, destination) = Shop::that([Does::LosesTheAnswer]).await;
+    let gate = Gate::shut();
+    shop.answers(Some(reply(200).json(r#"[{"id":0,"amount":5}]"#).after(&gate)));
+    let proxy = Proxy::with(sealed(asking("settle: 1h")), &destination).await;
+    proxy.send(&order("k", 5)).await.is_unknown_but_goes_on(502);
+    let retry = proxy.begin(&order("k", 5));
+    eventually("it is asked", async || shop.lookups() == 1).await;
+    let id = crate::records::only_unknown(&proxy).await;
+    let decided = crate::records::decided("not-executed");
+    let ruled = crate::records::ask(&proxy, &crate::records::order(&id, "resolve", &decided)).await;
+    assert_eq!(ruled.status, 200, "{ruled:#?}");
+    gate.open();
+    assert_eq!(retry.answer().await.outcome(), "reconciled");
+    assert_eq!(shop.orders(), 1);
+    let told = receipt(&proxy, &id).await;
+    assert_eq!(told["state"], "completed", "{told:#}");
+    assert_eq!((told["lookups"].as_array().unwrap().len(), told["decisions"].as_array().unwrap().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn what_is_found_is_held_to_the_limit_of_stored_answers() {
+    let (shop, destination) = Shop::that([Does::LosesTheAnswer]).await;
+    let large = format!(r#"[{{"amount":5,"note":"{}"}}]"#, "x".repeat(2_000));
+    shop.answers(Some(reply(200).json(&large).into()));
+    let config = asking("settle: 1h").limits("response_body: 1KiB");
+    let proxy = Proxy::with(sealed(config), &destination).await;
+    proxy.send(&order("k", 5)).await.is_unknown_but_goes_on(502);
+    let retried = proxy.send(&order("k", 5)).await;
+    assert_eq!(retried.is_problem(409, "response-not-stored").json()["original_status"], 201);
+    assert_eq!(shop.orders(), 1);
+}

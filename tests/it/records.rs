@@ -46,7 +46,7 @@ async fn in_state(proxy: &Proxy, state: &str) -> Vec<String> {
     records.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn only_unknown(proxy: &Proxy) -> String {
+pub(crate) async fn only_unknown(proxy: &Proxy) -> String {
     let unknown = in_state(proxy, "unknown").await;
     assert_eq!(unknown.len(), 1, "{unknown:?}");
     unknown[0].clone()
@@ -56,11 +56,11 @@ pub(crate) async fn receipt(proxy: &Proxy, id: &str) -> Value {
     ask_for(proxy, &format!("/v1/records/{id}")).await
 }
 
-fn order(id: &str, verb: &str, body: &Value) -> Request {
+pub(crate) fn order(id: &str, verb: &str, body: &Value) -> Request {
     post(&format!("/v1/records/{id}:{verb}")).json(&body.to_string())
 }
 
-fn decided(decision: &str) -> Value {
+pub(crate) fn decided(decision: &str) -> Value {
     json!({ "decision": decision, "operator": "ana", "reason": "looked into the ledger" })
 }
 
@@ -284,6 +284,7 @@ async fn every_decision_has_a_name_and_a_reason_and_is_well_formed() {
         (answered(json!({ "status": 200, "headers": { "Content-Length": "9" } })), "content-length is not a header"),
         (answered(json!({ "status": 200, "headers": { "Onceward-Outcome": "x" } })), "onceward-outcome is not"),
         (answered(json!({ "status": 200, "headers": { "A": "a\r\nB: b" } })), "can stand in a header"),
+        (answered(json!({ "status": 200, "headers": { "A": "a".repeat(20_000) } })), "could not be answered with more"),
         (json!([]), "a JSON object"),
     ] {
         let refused = ask(&proxy, &order(&id, "resolve", &body)).await;
@@ -292,8 +293,11 @@ async fn every_decision_has_a_name_and_a_reason_and_is_well_formed() {
         let detail = refused.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.contains(says), "{body}\nexpected {says}\nfound {detail}");
     }
-    let broken = ask(&proxy, &post(&format!("/v1/records/{id}:resolve")).json("{")).await;
-    assert_eq!(broken.status, 400);
+    let twice = r#"{"decision":"completed","operator":"ana","reason":"x","decision":"not-executed"}"#;
+    for broken in ["{", twice] {
+        let refused = ask(&proxy, &post(&format!("/v1/records/{id}:resolve")).json(broken)).await;
+        assert_eq!(refused.status, 400, "{broken}: {refused:#?}");
+    }
     proxy.send(&pay("k")).await.is_unknown(409);
     let lists = [
         ("/v1/records?stat=unknown", 400),

@@ -28,8 +28,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
     /// How many at most
-    #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "all")]
-    limit: usize,
+    #[arg(long, value_name = "N", default_value = "50", conflicts_with = "all")]
+    limit: std::num::NonZeroUsize,
     /// All of them
     #[arg(long)]
     all: bool,
@@ -42,7 +42,7 @@ pub(super) struct Arguments {
 
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let api = arguments.reach.api()?;
-    let most = if arguments.all { usize::MAX } else { arguments.limit };
+    let most = if arguments.all { usize::MAX } else { arguments.limit.get() };
     let mut target = format!("/v1/records?limit={}", most.clamp(1, 1000));
     let filters = [
         ("state", &arguments.state),

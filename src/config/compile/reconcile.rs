@@ -10,7 +10,7 @@ use crate::config::finding::Report;
 use crate::config::units::show_duration;
 use crate::config::value::Value;
 use crate::model::canonical::json::Pointer;
-use crate::plan::policy::StatusEntry;
+use crate::plan::policy::{StatusEntry, Statuses};
 use crate::plan::reconcile::{Condition, LookupTemplate, Reconcile, ResponseTemplate};
 use crate::plan::route::DestinationPlan;
 use crate::plan::template::{Reference, Template};
@@ -38,6 +38,15 @@ pub(super) fn compile(
         );
         report.warning(&fields.at("settle"), message);
     }
+    let give_up = fields.duration("give_up")?;
+    let settle = settle.unwrap_or(destination.response_timeout + SPARE);
+    if settle >= give_up {
+        let message = format!(
+            "it is over before `settle` ({}) is: that nothing is found never counts, and such a key waits for an operator",
+            show_duration(settle)
+        );
+        report.warning(&fields.at("give_up"), message);
+    }
     let request = request(fields.fields("request")?, has_seal, report);
     let found = condition(fields.fields("found")?, report);
     let not_found: Vec<Condition> = fields
@@ -48,6 +57,11 @@ pub(super) fn compile(
             _ => None,
         })
         .collect();
+    for given in fields.list("not_found") {
+        if let Value::Object(condition) = &given.value {
+            warn_of_outages(condition, report);
+        }
+    }
     if not_found.contains(&found) {
         let message = "it is the same as `found`, which is looked at first; it never holds";
         report.error(&fields.at("not_found"), message);
@@ -66,15 +80,24 @@ pub(super) fn compile(
             "without `match` whatever is found under the key is taken for this request's, whatever its parameters";
         report.warning(&fields.at("found"), message);
     }
+    let response = response(fields.fields("response")?, report)?;
+    let looks_into_bodies = !matches.is_empty()
+        || fields.is_written("newer_than_attempt")
+        || not_found.iter().chain([&found]).any(|condition| !condition.is_bare());
+    let request = request?;
+    if request.method == Method::HEAD && (looks_into_bodies || !response.has_no_body()) {
+        let message = "an answer to HEAD has no body, and one is looked into or stored here; write `method: GET`";
+        report.error(&fields.at("request"), message);
+    }
     Some(Reconcile {
-        request: request?,
+        request,
         found,
         matches,
-        response: response(fields.fields("response")?)?,
+        response,
         not_found,
         newer_than_attempt: pointer(fields, "newer_than_attempt"),
-        settle: settle.unwrap_or(destination.response_timeout + SPARE),
-        give_up: fields.duration("give_up")?,
+        settle,
+        give_up,
     })
 }
 
@@ -97,6 +120,10 @@ fn request(fields: &Fields, has_seal: bool, report: &mut Report) -> Option<Looku
     if path.as_str().contains('#') || path.as_str().bytes().any(|b| !b.is_ascii_graphic()) {
         report.error(&fields.at("path"), "write it as it goes out: visible ASCII without `#`; encode everything else");
     }
+    let way = path.as_str().split('?').next().unwrap_or_default();
+    if way.split('/').any(|segment| matches!(segment, "." | "..")) {
+        report.error(&fields.at("path"), "write the path without `.` and `..` segments");
+    }
     if path.references().next().is_none() {
         let message = "the path takes nothing from the request: every key is asked about with the same question";
         report.warning(&fields.at("path"), message);
@@ -105,12 +132,18 @@ fn request(fields: &Fields, has_seal: bool, report: &mut Report) -> Option<Looku
         Some(Value::Templates(headers)) => headers.clone(),
         _ => return None,
     };
-    let templates = || std::iter::once(&path).chain(headers.iter().map(|(_, template)| template));
-    if !has_seal && let Some(secret) = templates().flat_map(Template::references).find(|used| may_be_secret(used)) {
+    let is_visible = |template: &Template| template.as_str().bytes().all(|b| b == b' ' || b.is_ascii_graphic());
+    if let Some((name, _)) = headers.iter().find(|(_, template)| !is_visible(template)) {
+        report.error(&fields.at("headers"), format!("the value of {name} may have visible ASCII and spaces only"));
+    }
+    let used = |template: &Template| template.references().find(|used| may_be_secret(used)).cloned();
+    let in_path = used(&path).map(|secret| ("path", secret));
+    let in_headers = || headers.iter().find_map(|(_, template)| used(template)).map(|secret| ("headers", secret));
+    if !has_seal && let Some((place, secret)) = in_path.or_else(in_headers) {
         let message = format!(
             "the lookup needs {secret} of the first request, which may be a credential: write `store.seal: [\"${{ONCEWARD_SEAL}}\"]`, with a secret of 32 bytes or more in that variable, so that it is kept encrypted"
         );
-        report.error(&fields.at("headers"), message);
+        report.error(&fields.at(place), message);
     }
     Some(LookupTemplate { method, path, headers })
 }
@@ -162,21 +195,40 @@ fn condition(fields: &Fields, report: &mut Report) -> Condition {
     condition
 }
 
-fn is_redirect(entry: StatusEntry) -> bool {
-    use crate::plan::policy::Statuses::{Class, One};
-    match entry.statuses {
-        One(status) => (300..400).contains(&status),
-        Class(class) => class == 3,
+/// A destination in trouble answers so whether it has acted or not.
+fn warn_of_outages(condition: &Fields, report: &mut Report) {
+    let says_nothing = |status: u16| matches!(status, 401 | 403 | 407 | 408 | 425 | 429 | 500..);
+    for given in condition.list("status") {
+        let Value::Status(entry) = given.value else { continue };
+        let is_one = match entry.statuses {
+            Statuses::One(status) => says_nothing(status),
+            Statuses::Class(class) => class >= 4,
+        };
+        if is_one {
+            let message = "an API in trouble, or one that does not let the lookup in, answers so whether it has acted or not: a key could be executed twice";
+            report.warning(&given.at, message);
+        }
     }
 }
 
-fn response(fields: &Fields) -> Option<ResponseTemplate> {
+fn is_redirect(entry: StatusEntry) -> bool {
+    match entry.statuses {
+        Statuses::One(status) => (300..400).contains(&status),
+        Statuses::Class(class) => class == 3,
+    }
+}
+
+fn response(fields: &Fields, report: &mut Report) -> Option<ResponseTemplate> {
     let status = StatusCode::from_u16(u16::try_from(fields.number("status")?).ok()?).ok()?;
     let body = match &fields.get("body")?.value {
         Value::Pointer(pointer) => Some(pointer.clone()),
         _ => None,
     };
-    Some(ResponseTemplate { status, body })
+    let response = ResponseTemplate { status, body };
+    if response.has_no_body() && fields.is_written("body") {
+        report.warning(&fields.at("body"), format!("an answer with status {status} has no body; none is stored"));
+    }
+    Some(response)
 }
 
 fn pointer(fields: &Fields, name: &str) -> Option<Pointer> {

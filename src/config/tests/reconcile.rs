@@ -47,6 +47,9 @@ fn each_mistake_is_told_where_it_is() {
         (asks(&format!("{key}, headers: {{ Authorization: '{{header:Authorization}}' }}"), REST), "store.seal"),
         (asks("path: '/orders?who={header:X-User}'", REST), "store.seal"),
         (asks(&format!("{key}, headers: {{ Host: a }}"), REST), "a header that a lookup may set"),
+        (asks(&format!("{key}, headers: {{ A: \"a\\r\\nb\" }}"), REST), "visible ASCII"),
+        (asks("path: '/orders/../{key}'", REST), "without `.` and `..`"),
+        (asks(&format!("{key}, method: HEAD"), REST), "write `method: GET`"),
         (asks(key, &REST.replace("when: /0 ", "when: 0 ")), "`0`"),
         (asks(key, &REST.replace("[200], when: /0 ", "[302], when: /0 ")), "a redirect is not followed"),
         (asks(key, &REST.replace("[200], when: /0 ", "[503+retry-after], when: /0 ")), "not judged by its"),
@@ -73,6 +76,10 @@ fn what_is_likely_to_hurt_is_warned_about() {
         (asks("path: /orders", REST), "takes nothing from the request"),
         (asks(key, &REST.replace("match: { /amount: /0/amount }, ", "")), "without `match`"),
         (asks(key, &REST.replace(", not_found: { status: [200], when_missing: /0 }", "")), "without `not_found`"),
+        (asks(key, &REST.replace("[200], when_missing: /0", "[404, 503]")), "executed twice"),
+        (asks(key, &REST.replace("[200], when_missing: /0", "[4xx]")), "executed twice"),
+        (asks(key, &REST.replace("status: 201", "status: 204")), "has no body"),
+        (asks(key, &format!("{REST}, settle: 2h")), "before `settle` (2h) is"),
         (asks(key, REST).replace("on_unknown: reconcile, ", ""), "nothing is asked while `on_unknown` is `hold`"),
     ] {
         let found = warnings(route(&policy));
@@ -99,6 +106,11 @@ fn a_secret_is_long_and_never_shown() {
         matches!(found.as_slice(), [only] if only.contains("32 bytes or more") && !only.contains("too short")),
         "{found:?}"
     );
+    for misplaced in ["'a secret of more than thirty-two bytes'", "{ a: 'a secret of more than thirty-two bytes' }"] {
+        let found = errors(with(&format!("store: {{ embedded: {{}}, seal: {misplaced} }}\n")));
+        assert!(matches!(found.as_slice(), [only] if only.contains("a list")), "{found:?}");
+        assert!(!format!("{found:?}").contains("thirty-two bytes"), "{found:?}");
+    }
     let same = "store: { embedded: {}, seal: ['a secret of more than thirty-two bytes', 'a secret of more than thirty-two bytes'] }\n";
     assert!(warnings(with(same)).iter().any(|warning| warning.contains("listed twice")));
 }

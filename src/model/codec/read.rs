@@ -209,6 +209,7 @@ impl<'a> Reader<'a> {
                 tag::INCONCLUSIVE_TOO_LARGE => Inconclusive::TooLarge,
                 tag::INCONCLUSIVE_MATCH_MISSING => Inconclusive::MatchMissing,
                 tag::INCONCLUSIVE_TOO_OLD => Inconclusive::TooOld,
+                tag::INCONCLUSIVE_UNDATED => Inconclusive::Undated,
                 tag::INCONCLUSIVE_IMPOSSIBLE => Inconclusive::Impossible,
                 _ => return Err(DecodeError::Malformed("reason of a lookup that proved nothing")),
             }),

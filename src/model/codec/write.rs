@@ -170,6 +170,7 @@ impl Writer {
                     Inconclusive::TooLarge => tag::INCONCLUSIVE_TOO_LARGE,
                     Inconclusive::MatchMissing => tag::INCONCLUSIVE_MATCH_MISSING,
                     Inconclusive::TooOld => tag::INCONCLUSIVE_TOO_OLD,
+                    Inconclusive::Undated => tag::INCONCLUSIVE_UNDATED,
                     Inconclusive::Impossible => tag::INCONCLUSIVE_IMPOSSIBLE,
                 });
             }

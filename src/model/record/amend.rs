@@ -62,6 +62,13 @@ impl Record {
     }
 
     fn learn(&mut self, token: AttemptToken, asked: Asked, now: Timestamp) -> Result<(), Refusal> {
+        if matches!(&self.state, RecordState::Released(release) if release.token == token)
+            && let Finding::Found(response) = &asked.answer
+        {
+            self.apply(Event::Found(token, response.clone()), now)?;
+            self.inquiry.get_or_insert_default().remember(&asked, Proof::Found, now);
+            return Ok(());
+        }
         let mut doubt = self.doubt_of(token)?.clone();
         if self.has_conflict() {
             return Err(Refusal::Superseded);

@@ -98,7 +98,7 @@ unknown                 F        s      C    C      R      =       s      s     
 unknown-lapsed          F        F      C    C      R      U       s      s     s      s       s          s          C      R          s           C          R             o      o
 unknown-earlier-too     F        s      C    =      =      =       s      s     s      s       s          s          C      R          s           C          R             o      o
 lapsed-earlier-too      F        F      C    U      U      U       s      s     s      s       s          s          C      R          s           C          R             o      o
-released                F        s      C    C      =      s       s      s     s      s       s          s          s      s          s           n          n             =      E
+released                F        s      C    C      =      s       s      s     s      s       s          s          C      s          s           n          n             =      E
 completed               t        s      =    =      s      s       s      s     s      s       s          s          s      s          s           n          n             C      E
 expired                 t        s      s    s      s      s       s      s     s      s       s          s          s      s          s           n          n             =      E
 ";

@@ -208,8 +208,11 @@ fn a_find_from_before_the_attempt_is_none() {
     for at in ["\"2030-03-17T17:46:40Z\"", "1900000000", "1899999940.5", "1900000000000", "\"1900000000\""] {
         assert!(matches!(judge(at), Finding::Found(_)), "{at}: {:?}", judge(at));
     }
-    for at in ["\"2030-03-17T17:45:39Z\"", "1899999939", "1899999939000", "\"yesterday\"", "null", "-1", "{}"] {
+    for at in ["\"2030-03-17T17:45:39Z\"", "1899999939", "1899999939000"] {
         assert_eq!(judge(at), Finding::Nothing(Inconclusive::TooOld), "{at}");
+    }
+    for at in ["\"yesterday\"", "\"2030-03-17T17:46:40\"", "null", "-1", "{}"] {
+        assert_eq!(judge(at), Finding::Nothing(Inconclusive::Undated), "{at}");
     }
 }
 
@@ -229,8 +232,9 @@ fn what_cannot_be_judged_leaves_nothing_to_those_behind_it() {
     let by_status = Reconcile { not_found, ..reconcile() };
     assert_eq!(judged(&by_status, 200, "<html>", "{}"), Finding::Nothing(Inconclusive::Unreadable));
     let dated = Reconcile { newer_than_attempt: Some(pointer("/0/at")), ..by_status };
-    assert_eq!(judged(&dated, 200, "[{}]", "{}"), Finding::Nothing(Inconclusive::TooOld), "it does not say when");
-    assert_eq!(judged(&dated, 200, r#"[{"at":1}]"#, "{}"), Finding::NotFound { bare: true }, "another one's");
+    assert_eq!(judged(&dated, 200, "[{}]", "{}"), Finding::Nothing(Inconclusive::Undated));
+    let old = judged(&dated, 200, r#"[{"at":1}]"#, "{}");
+    assert_eq!(old, Finding::Nothing(Inconclusive::TooOld), "another one's, and not nothing");
 }
 
 #[test]
@@ -273,4 +277,76 @@ fn a_whole_answer_is_kept_as_it_came() {
     let mut headers = HeaderMap::new();
     stored.headers.unpack_into(&mut headers);
     assert_eq!(headers["content-type"], "application/json");
+}
+
+/// An answer about something else does not lack what is looked for.
+#[test]
+fn what_is_missing_is_missing_where_it_could_be() {
+    let looks_at = |pointer| Reconcile { not_found: vec![condition(&["200"], None, Some(pointer))], ..reconcile() };
+    let lacks = |pointer, body| judged(&looks_at(pointer), 200, body, "{}") == Finding::NotFound { bare: false };
+    for (pointer, body) in [
+        ("/0", "[]"),
+        ("/1", "[]"),
+        ("/0", "null"),
+        ("/data/0", r#"{"data":[]}"#),
+        ("/data/0", r#"{"data":null}"#),
+        ("/data/order", r#"{"data":{}}"#),
+        ("/data/order/id", r#"{"data":{"order":null}}"#),
+    ] {
+        assert!(lacks(pointer, body), "{pointer} {body}");
+    }
+    for (pointer, body) in [
+        ("/0", r#"{"error":"the index is being rebuilt"}"#),
+        ("/0", "{}"),
+        ("/0", "5"),
+        ("/0", r#""x""#),
+        ("/data/0", "{}"),
+        ("/data/0", "[]"),
+        ("/data/0", r#"{"data":"soon"}"#),
+        ("/data/order/id", r#"{"data":{}}"#),
+        ("/id", "[]"),
+        ("", "null"),
+    ] {
+        assert!(!lacks(pointer, body), "{pointer} {body}");
+    }
+}
+
+/// What the fingerprint leaves out must not lead a lookup about the first request
+/// elsewhere.
+#[test]
+fn of_a_retry_only_the_credentials_are_taken() {
+    let text = |value: &str| Some(value.into());
+    let values = |reference: &str, value, digest| Values {
+        references: vec![("{header:authorization}".into(), value), (reference.into(), text("first"))],
+        matches: vec![("/amount".into(), Some([digest; 32]))],
+    };
+    let first = values("{query:ref}", text("old"), 1);
+    let mut retry = values("{query:ref}", text("new"), 2);
+    retry.references[1].1 = text("another");
+    let asked = first.clone().refreshed(retry.clone());
+    assert!(asked == values("{query:ref}", text("new"), 1), "{:?}", asked.references);
+    retry.references[0].1 = None;
+    assert!(first.clone().refreshed(retry.clone()) == first, "a credential that is left out is not fresher");
+    let later_plan = values("{query:other}", text("new"), 2);
+    assert!(first.refreshed(later_plan.clone()).references == later_plan.references, "what was not kept");
+}
+
+#[test]
+fn a_path_that_came_encoded_is_encoded_once() {
+    let path = LookupTemplate { path: template("/accounts/{path:id}/orders"), ..reconcile().request };
+    let reconcile = Reconcile { request: path, ..reconcile() };
+    let asked = |id: &str| {
+        let head = RequestHead { method: Method::POST, target: format!("/accounts/{id}"), headers: HeaderMap::new() };
+        let parameters = [("id".to_owned(), id.split(';').next().unwrap().to_owned())];
+        let body = View::new(None, None, b"{}", 2);
+        let source = Source { head: &head, host: "h", path: &parameters, client_certificate: None, body: &body };
+        let values = reconcile.needs(&source).unwrap();
+        reconcile.request(&values, KeyAndRecord { key: "k", record: "r" }).map(|request| request.target)
+    };
+    for id in ["bob", "bob%40example.com", "a%20b", "%C3%A9", "a%2Fb", "100%25"] {
+        assert_eq!(asked(id), Some(format!("/accounts/{id}/orders")));
+    }
+    for id in ["a;v=2", "caf%E9", "%2E%2E"] {
+        assert_eq!(asked(id), None, "{id}");
+    }
 }

@@ -79,6 +79,15 @@ fn what_stands_twice_is_an_error() {
 }
 
 #[test]
+fn query_values_that_are_no_text_are_not_the_same_one() {
+    for value in ["caf%E9", "%FF", "%C3"] {
+        let asked = asked(&format!("/?a={value}&b=caf%C3%A9"), &[], b"");
+        assert_eq!(evaluate("{query:a}", &asked), Err(EvaluationError::QueryNotText("a".into())), "{value}");
+        assert_eq!(evaluate("{query:b}", &asked), Ok(vec![text("café")]));
+    }
+}
+
+#[test]
 fn an_underscore_spelling_is_an_error_and_not_absent() {
     for name in ["x_tenant", "x_tenant-id"] {
         let asked = asked("/", &[(name, "a")], b"");

@@ -500,6 +500,15 @@ impl World {
         };
         let taken = self.amend(Amendment::Learn(token, Box::new(asked)));
         let row = self.row.clone().and_then(|row| row.at(now));
+        let released = |life: &&mut Life| life.last().token == token && life.state(now) == StateName::Released;
+        if let Some(life) = self.life.as_mut().filter(|life| !life.is_over(now)).filter(released)
+            && matches!(answer, Answer::Found)
+        {
+            // It was said that nothing was done, and here it is.
+            assert_eq!(taken, Ok(()));
+            life.completed = Some((now, response, Source::Lookup));
+            return;
+        }
         let Some(life) = self.doubted(token).filter(|life| !life.conflict) else {
             assert_eq!(taken, Err(Refusal::Superseded));
             return;

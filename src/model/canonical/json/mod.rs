@@ -128,6 +128,37 @@ impl Document {
         Ok(Some(value))
     }
 
+    /// Whether any object in it has two members of one name.
+    pub fn has_duplicates(&self) -> bool {
+        self.root.meaning().is_err()
+    }
+
+    /// Whether there is nothing where the pointer leads, in a place where it could
+    /// be: an array without that element, an object without that member, or a null
+    /// instead of either. An answer that says something else altogether, such as
+    /// what went wrong, does not lack it.
+    ///
+    /// # Errors
+    ///
+    /// [`DuplicateMember`] when a member named on the way occurs twice.
+    pub fn lacks(&self, pointer: &Pointer) -> Result<bool, DuplicateMember> {
+        let Some((last, way)) = pointer.tokens().split_last() else { return Ok(false) };
+        let mut value = &self.root;
+        for token in way {
+            match child(value, token)? {
+                Some(found) => value = found,
+                None => return Ok(false),
+            }
+        }
+        let is_element = pointer::index(last).is_some();
+        Ok(match value {
+            Value::Null => true,
+            Value::Array(_) => is_element && child(value, last)?.is_none(),
+            Value::Object(_) => !is_element && child(value, last)?.is_none(),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        })
+    }
+
     /// Feeds the meaning of the document to `hasher`, leaving out whatever the
     /// `ignore` pointers name.
     ///
