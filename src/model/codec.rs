@@ -269,7 +269,7 @@ fn size_bound(record: &Record) -> usize {
 
 fn file_size_bound(record: &Record) -> usize {
     /// The needs' tag and length, an inquiry without its lookups, and two counts.
-    const FIXED: usize = 97;
+    const FIXED: usize = 93;
     /// The longest a lookup can be.
     const LOOKUP: usize = 34;
     /// The longest a decision can be besides its texts.

@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn proof(&mut self) -> Read<Proof> {
+    pub(super) fn proof(&mut self) -> Read<Proof> {
         Ok(match self.byte()? {
             tag::PROOF_FOUND => Proof::Found,
             tag::PROOF_DIFFERENT => Proof::Different,

@@ -314,7 +314,7 @@ proptest! {
         let bound = size_bound(&record);
         let length = encode(&record).len();
         let lookups = record.inquiry.as_ref().map_or(0, |inquiry| inquiry.lookups.len());
-        let file = 97 + 34 * lookups + 36 * record.decisions.len();
+        let file = 93 + 34 * lookups + 36 * record.decisions.len();
         let slack = 344 + 70 * record.attempts.len() + 10 * record.fingerprint.listed.len() + file;
         prop_assert!(length <= bound, "{length} bytes do not fit in {bound}");
         prop_assert!(bound - length <= slack, "{bound} bytes for {length}");
@@ -422,6 +422,136 @@ fn a_count_is_believed_only_as_far_as_there_are_bytes() {
     assert_eq!(decode(&sealed(&forged)), Err(DecodeError::Truncated), "attempts");
 }
 
+proptest! {
+    /// However much of a row was read, its head says what the whole does, or
+    /// nothing yet.
+    #[test]
+    fn the_head_of_a_record_agrees_with_the_whole(record in record()) {
+        let stored = encode(&record);
+        let expected = Head { route: &record.route, key: &record.key, scope: record.scope };
+        let spelled = |text: &str| length_of_count(text.len()) + text.len();
+        let ends = 1 + 32 + spelled(&record.route) + 8 + spelled(&record.key) + 16;
+        for length in 0..=stored.len() {
+            let head = head(&stored[..length]);
+            prop_assert_eq!(head, (length >= ends).then_some(expected), "the first {} of {} bytes", length, ends);
+        }
+    }
+
+    #[test]
+    fn the_head_of_anything_is_read_without_a_panic(noise in vec(any::<u8>(), 0..120), version in 0..4u8) {
+        _ = head(&noise);
+        let versioned = [&[version][..], &noise].concat();
+        let is_known = matches!(version, VERSION_WITHOUT_FILE | VERSION_WITH_FILE);
+        prop_assert!(is_known || head(&versioned).is_none());
+    }
+}
+
+fn length_of_count(count: usize) -> usize {
+    let mut out = Writer(Vec::new());
+    out.count(count);
+    out.0.len()
+}
+
+/// What is said of the sizes in `size_bound` and `file_size_bound` is what the
+/// longest spelling of everything takes.
+#[test]
+fn the_largest_record_fits_its_bound_to_the_byte() {
+    let last = Timestamp::from_millis(u64::MAX);
+    let span = Duration::new(u64::MAX, 999_999_999);
+    let keeping = Keeping { retention: span, guard: span, unknown_retention: Some(span) };
+    let token = AttemptToken::from_bytes([9; 16]);
+    let doubt = Doubt { token, reason: DoubtReason::Status(599), since: last, earlier: true, keeping };
+    let attempt = Attempt {
+        number: u32::MAX,
+        id: u64::MAX,
+        node: BootId::from_bytes([9; 8]),
+        started_at: last,
+        ended: Some((last, Conclusion::Released(ReleaseReason::StatusRetryAfter(599)))),
+        span: Some(SpanName { trace: [9; 16], span: [9; 8] }),
+    };
+    let lookup = Lookup {
+        started_at: last,
+        ended_at: last,
+        node: BootId::from_bytes([9; 8]),
+        occasion: Occasion::Background,
+        status: Some(599),
+        finding: Proof::Nothing(Inconclusive::Impossible),
+    };
+    let inquiry = Inquiry {
+        asked: u32::MAX,
+        asking_until: Some(last),
+        next_at: Some(last),
+        absent_since: Some(last),
+        conflict: true,
+        telling_until: Some(last),
+        told_at: Some(last),
+        lookups: vec![lookup; 16],
+    };
+    let by = Author { operator: "o".repeat(200).into(), reason: "r".repeat(20_000).into() };
+    let decision = Decision { at: last, kind: DecisionKind::Erased, attempt: u32::MAX, by };
+    let lease = Lease { token, term: Term::Until(last), keeping, over: Some(doubt) };
+    let record = Record {
+        created_at: last,
+        updated_at: last,
+        attempts: vec![attempt; 16],
+        needs: Some(Needs::Sealed(vec![9; 40_000].into())),
+        inquiry: Some(Box::new(inquiry)),
+        decisions: vec![decision; 16],
+        ..with_state(RecordState::InFlight(lease))
+    };
+    // What is spelled shorter here than it could be: lengths and counts.
+    let shorter = |count: usize| 10 - length_of_count(count);
+    let names: usize = record.fingerprint.listed.iter().map(|name| shorter(name.as_str().len())).sum();
+    let saved = shorter(record.route.len()) + shorter(record.key.len()) + shorter(2) + names + shorter(16);
+    let saved = saved + shorter(40_000) + 2 * shorter(16) + 16 * (shorter(200) + shorter(20_000));
+    assert_eq!(encode(&record).len() + saved, size_bound(&record));
+    assert_eq!(decode(&encode(&record)), Ok(record));
+}
+
+/// Both versions would be one record's otherwise.
+#[test]
+fn a_file_with_nothing_in_it_is_refused() {
+    let record = with_state(RecordState::Expired(Tombstone { boundaries: BOUNDARIES, answer: None }));
+    let stored = encode(&record);
+    let state = stored.len() - CHECKSUM_BYTES - (1 + 6 + 6);
+    let forged = [&[VERSION_WITH_FILE][..], &stored[1..state], &[0, 0, 0], &stored[state..]].concat();
+    assert_eq!(decode(&sealed(content(&forged))), Err(DecodeError::Malformed("file")));
+    // With one thing in it, it is that record's.
+    let inquiry = Inquiry::default();
+    let asked = Record { inquiry: Some(Box::new(inquiry)), ..record };
+    let file = [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let forged = [&[VERSION_WITH_FILE][..], &stored[1..state], &file, &stored[state..]].concat();
+    assert_eq!(decode(&sealed(content(&forged))), Ok(asked));
+}
+
+#[test]
+fn a_count_in_a_file_is_believed_only_as_far_as_there_are_bytes() {
+    let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
+    for (what, before) in [
+        ("needs", &[2][..]),
+        ("lookups", &[0, 1, 0, 0, 0, 0, 0, 0, 0]),
+        ("decisions", &[0, 0]),
+        ("operator", &[0, 0, 1, 0, 1, 0]),
+    ] {
+        let mut forged = up_to_listed();
+        forged[0] = VERSION_WITH_FILE;
+        // No listed headers, two times, no attempts.
+        forged.extend([0, 0, 0, 0]);
+        forged.extend(before);
+        forged.extend(huge);
+        assert_eq!(decode(&sealed(&forged)), Err(DecodeError::Truncated), "{what}");
+    }
+}
+
+/// It is stored as a completion of version 1.
+#[test]
+fn an_answer_of_the_attempts_own_is_none_that_somebody_else_brought() {
+    let mut forged = unhex(BEFORE_THE_STATE);
+    forged.extend([6, 1]);
+    forged.extend([0; 60]);
+    assert_eq!(decode(&sealed(&forged)), Err(DecodeError::Malformed("source")));
+}
+
 #[test]
 fn a_newer_version_is_named() {
     let mut stored = encode(&with_state(RecordState::Expired(Tombstone { boundaries: BOUNDARIES, answer: None })));
@@ -436,7 +566,9 @@ fn what_is_too_short_for_a_record_is_cut_off() {
     assert_eq!(decode(&[]), Err(DecodeError::Truncated));
     assert_eq!(decode(&[VERSION_WITHOUT_FILE]), Err(DecodeError::Truncated));
     assert_eq!(decode(&[VERSION_WITHOUT_FILE, 0, 0, 0]), Err(DecodeError::Truncated));
-    assert_eq!(decode(&sealed(&[VERSION_WITHOUT_FILE])), Err(DecodeError::Truncated));
+    for version in [VERSION_WITHOUT_FILE, VERSION_WITH_FILE] {
+        assert_eq!(decode(&sealed(&[version])), Err(DecodeError::Truncated));
+    }
 }
 
 // ---- The format, pinned ----------------------------------------------------
@@ -617,6 +749,126 @@ fn the_form_of_an_expired_record_is_fixed() {
         RecordState::Expired(Tombstone { boundaries: BOUNDARIES, answer: None }),
         "0580d88aecb13480b5e6edb1348862e18b",
     );
+    let answer = |status, source| Some(Epitaph { at: Timestamp::from_millis(1_800_000_000_000), status, source });
+    for (source, expected) in [
+        (Source::Exchange, "0780d88aecb13480b5e6edb13480a0f1c2b1340199015b70e18b"),
+        (Source::Lookup, "0780d88aecb13480b5e6edb13480a0f1c2b134019902c279b031"),
+        (Source::Operator, "0780d88aecb13480b5e6edb13480a0f1c2b134019903b57e80a7"),
+    ] {
+        is_stored_as(RecordState::Expired(Tombstone { boundaries: BOUNDARIES, answer: answer(409, source) }), expected);
+    }
+}
+
+#[test]
+fn the_form_of_a_completion_that_the_attempt_did_not_bring_is_fixed() {
+    for (source, expected) in [
+        (
+            Source::Lookup,
+            "06026666666666666666666666666666666680a0f1c2b13480d88aecb13480b5e6edb13400c80001027b7d007c9a8552",
+        ),
+        (
+            Source::Operator,
+            "06036666666666666666666666666666666680a0f1c2b13480d88aecb13480b5e6edb13400c80001027b7d003b8973a9",
+        ),
+    ] {
+        let response = StoredResponse {
+            status: 200,
+            headers: Fields::default(),
+            body: StoredBody::Whole(Bytes::from_static(b"{}")),
+            trailers: Fields::default(),
+        };
+        let token = AttemptToken::from_bytes([0x66; 16]);
+        let at = Timestamp::from_millis(1_800_000_000_000);
+        is_stored_as(
+            RecordState::Completed(Completion { token, at, boundaries: BOUNDARIES, source, response }),
+            expected,
+        );
+    }
+}
+
+/// Version, identity, names, fingerprint and times of a record with a file.
+const BEFORE_THE_ATTEMPTS: &str = "\
+    021111111111111111111111111111111111111111111111111111111111111111066f72646572736c696e6561676531\
+    036b2d312222222222222222222222222222222272656369706530313333333333333333333333333333333333333333\
+    33333333333333333333333344444444444444444444444444444444444444444444444444444444444444440206782d\
+    6d6f64650661636365707480a0f1c2b134e7a7f1c2b134";
+
+#[test]
+fn the_form_of_a_record_with_a_file_is_fixed() {
+    let at = |seconds: u64| Timestamp::from_millis(1_800_000_000_000 + 1_000 * seconds);
+    let span = Some(SpanName { trace: *b"a trace of calls", span: *b"one span" });
+    let attempt = |number, ended| Attempt {
+        number,
+        id: 0x0102_0304_0506_0708,
+        node: BootId::from_bytes(*b"nodenode"),
+        started_at: at(0),
+        ended,
+        span,
+    };
+    let lookup = |seconds, occasion, status, finding| Lookup {
+        started_at: at(seconds),
+        ended_at: at(seconds + 1),
+        node: BootId::from_bytes(*b"nodenode"),
+        occasion,
+        status,
+        finding,
+    };
+    let decision = |seconds, kind, attempt| Decision {
+        at: at(seconds),
+        kind,
+        attempt,
+        by: Author { operator: "ada".into(), reason: "gesehen: Nº 7".into() },
+    };
+    let inquiry = Inquiry {
+        asked: 300,
+        asking_until: Some(at(10)),
+        next_at: Some(at(11)),
+        absent_since: Some(at(12)),
+        conflict: true,
+        telling_until: Some(at(13)),
+        told_at: Some(at(14)),
+        lookups: vec![
+            lookup(1, Occasion::Retry, Some(404), Proof::NotFoundOnce),
+            lookup(2, Occasion::Background, None, Proof::Nothing(Inconclusive::TimedOut)),
+            lookup(3, Occasion::Background, Some(200), Proof::Different),
+        ],
+    };
+    let whole = Record {
+        attempts: vec![attempt(1, Some((at(1), Conclusion::Doubtful(DoubtReason::TimedOut)))), attempt(2, None)],
+        needs: Some(Needs::Sealed((*b"sealed").into())),
+        inquiry: Some(Box::new(inquiry)),
+        decisions: vec![
+            decision(20, DecisionKind::Completed, 1),
+            decision(21, DecisionKind::NotExecuted, 2),
+            decision(22, DecisionKind::Erased, 300),
+        ],
+        ..with_state(RecordState::Unknown(forwarded_over()))
+    };
+    let little = Record {
+        attempts: vec![],
+        needs: Some(Needs::Plain((*b"plain").into())),
+        ..with_state(RecordState::Expired(Tombstone { boundaries: BOUNDARIES, answer: None }))
+    };
+    for (record, expected) in [
+        (
+            whole,
+            "\
+        020101020304050607086e6f64656e6f646580a0f1c2b13403e8a7f1c2b134030461207472616365206f662063616c6c\
+        736f6e65207370616e0201020304050607086e6f64656e6f646580a0f1c2b1340261207472616365206f662063616c6c\
+        736f6e65207370616e02067365616c656401ac020190eef1c2b13401f8f5f1c2b13401e0fdf1c2b1340101c885f2c2b1\
+        3401b08df2c2b13403e8a7f1c2b134d0aff1c2b1346e6f64656e6f64650101019404d0aff1c2b134b8b7f1c2b1346e6f\
+        64656e6f646502000602b8b7f1c2b134a0bff1c2b1346e6f64656e6f6465020100c80203a0bcf2c2b134010103616461\
+        0e6765736568656e3a204ec2ba203788c4f2c2b1340202036164610e6765736568656e3a204ec2ba2037f0cbf2c2b134\
+        03ac02036164610e6765736568656e3a204ec2ba203703555555555555555555555555555555550501f8e8a7f1c2b134\
+        0080a305000180cab5ee0100c3a9ca0a",
+        ),
+        (little, "000105706c61696e00000580d88aecb13480b5e6edb134ecc8e760"),
+    ] {
+        let stored = encode(&record);
+        let hex: String = stored.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(stored, [unhex(BEFORE_THE_ATTEMPTS), unhex(expected)].concat(), "stored as {hex}");
+        assert_eq!(decode(&stored), Ok(record));
+    }
 }
 
 /// The reasons a record of `with_state` does not show.
@@ -634,6 +886,8 @@ fn the_number_of_every_reason_is_fixed() {
         (ReleaseReason::Stopping, &[4]),
         (ReleaseReason::Status(0x0102), &[5, 1, 2]),
         (ReleaseReason::StatusRetryAfter(0x0102), &[6, 1, 2]),
+        (ReleaseReason::NotFound, &[7]),
+        (ReleaseReason::Decided, &[8]),
     ] {
         assert_eq!(written(&|out| out.release_reason(reason)), stored, "{reason}");
         assert_eq!(Reader(stored).release_reason(), Ok(reason));
@@ -656,9 +910,28 @@ fn the_number_of_every_reason_is_fixed() {
         (StoredBody::Whole(Bytes::from_static(b"a")), &[1, 1, b'a'][..]),
         (StoredBody::NotStored(NotStored::TooLarge), &[2, 1]),
         (StoredBody::NotStored(NotStored::StoreRefused), &[2, 2]),
+        (StoredBody::NotStored(NotStored::Erased), &[2, 3]),
     ] {
         assert_eq!(written(&|out| out.body(&body)), stored);
         assert_eq!(Reader(stored).body(), Ok(body));
+    }
+    for (proof, stored) in [
+        (Proof::Found, &[1][..]),
+        (Proof::Different, &[2]),
+        (Proof::NotFound, &[3]),
+        (Proof::NotFoundOnce, &[4]),
+        (Proof::TooEarly, &[5]),
+        (Proof::Nothing(Inconclusive::Failed), &[6, 1]),
+        (Proof::Nothing(Inconclusive::TimedOut), &[6, 2]),
+        (Proof::Nothing(Inconclusive::NoCondition), &[6, 3]),
+        (Proof::Nothing(Inconclusive::Unreadable), &[6, 4]),
+        (Proof::Nothing(Inconclusive::TooLarge), &[6, 5]),
+        (Proof::Nothing(Inconclusive::MatchMissing), &[6, 6]),
+        (Proof::Nothing(Inconclusive::TooOld), &[6, 7]),
+        (Proof::Nothing(Inconclusive::Impossible), &[6, 8]),
+    ] {
+        assert_eq!(written(&|out| out.proof(proof)), stored, "{proof:?}");
+        assert_eq!(Reader(stored).proof(), Ok(proof));
     }
 }
 

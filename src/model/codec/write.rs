@@ -154,7 +154,11 @@ impl Writer {
             Occasion::Background => tag::OCCASION_BACKGROUND,
         });
         self.optional(*status, Self::status);
-        match finding {
+        self.proof(*finding);
+    }
+
+    pub(super) fn proof(&mut self, proof: Proof) {
+        match proof {
             Proof::Found => self.byte(tag::PROOF_FOUND),
             Proof::Different => self.byte(tag::PROOF_DIFFERENT),
             Proof::NotFound => self.byte(tag::PROOF_NOT_FOUND),
@@ -349,6 +353,7 @@ impl Writer {
         self.body(body);
         self.bytes(trailers.as_packed());
     }
+
     pub(super) fn body(&mut self, body: &StoredBody) {
         match body {
             StoredBody::Whole(bytes) => {
