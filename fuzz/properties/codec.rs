@@ -2,7 +2,7 @@
 
 use onceward::model::codec::{DecodeError, decode, encode, head};
 
-/// Without and with a file.
+/// The versions there are.
 const VERSIONS: [u8; 2] = [1, 2];
 
 /// The bytes as they are, and as what stands between version and checksum: no
@@ -17,14 +17,16 @@ pub fn holds(data: &[u8]) {
 }
 
 fn is_its_own_spelling(stored: &[u8]) {
+    let hint = head(stored);
     let Ok(record) = decode(stored) else { return };
     assert_eq!(encode(&record), stored);
     assert_eq!(decode(&encode(&record)).as_ref(), Ok(&record));
-    let head = head(stored).expect("what is a record has a beginning");
-    assert_eq!((head.route, head.key, head.scope), (&*record.route, &*record.key, record.scope));
 
+    let hint = hint.expect("a whole record has a head");
+    assert_eq!((hint.route, hint.key, hint.scope), (&*record.route, &*record.key, record.scope));
     for end in 0..stored.len() {
         assert!(decode(&stored[..end]).is_err(), "no beginning of a record is one");
+        assert!(head(&stored[..end]).is_none_or(|early| early == hint), "a head is whole or not there");
     }
     let mut damaged = stored.to_vec();
     *damaged.last_mut().expect("no record is empty") ^= 1;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::inquiry::{Asked, Errand};
+use super::inquiry::{Asked, Errand, Finding};
 use super::record::AttemptToken;
 use super::response::StoredResponse;
 use super::time::Timestamp;
@@ -92,4 +92,20 @@ pub enum Amendment {
     /// An operator decides about the attempt with that id, which has to be the
     /// last one.
     Decide(u64, Ruling, Author),
+}
+
+impl Amendment {
+    /// The answer it brings, if it brings one.
+    pub const fn response(&self) -> Option<&StoredResponse> {
+        match self {
+            Amendment::Learn(_, asked) => match &asked.answer {
+                Finding::Found(response) => Some(response),
+                Finding::Different | Finding::NotFound { .. } | Finding::Nothing(_) => None,
+            },
+            Amendment::Decide(_, Ruling::Completed(response), _) => Some(response),
+            Amendment::Decide(_, Ruling::NotExecuted | Ruling::Erase | Ruling::Forget, _)
+            | Amendment::Undertake(..)
+            | Amendment::Told(_) => None,
+        }
+    }
 }

@@ -2,6 +2,11 @@
 //! run against all of them, and a random walk that compares them with the
 //! store in memory, answer by answer.
 
+pub(super) mod amended;
+mod listing;
+mod repeats;
+mod walk;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +14,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 
+use self::amended::*;
+use self::listing::*;
+use self::repeats::*;
+use super::Store;
 use super::cached::CachedStore;
 use super::embedded::{self, EmbeddedStore};
-use super::list::{Cursor, Filter, NoSuchPlace, Query, Repeats};
 use super::memory::MemoryStore;
 use super::redis::tests::{self as over_redis, RedisCluster, RedisServer};
-use super::{Counts, Store};
 use crate::clock::{Clock, ManualClock};
 use crate::model::admission::{Admission, Grant, Held, Offer, Running, UnknownCaps};
 use crate::model::decision::{Amendment, Author, Ruling};
 use crate::model::fingerprint::{Presented, Recipe, RecipeId, RequestHead};
-use crate::model::inquiry::{Asked, Errand, Finding, Needs, Occasion};
+use crate::model::inquiry::{Asked, Finding};
 use crate::model::key::{Identity, Lineage, Part, ScopeDigest};
 use crate::model::outcome::{DoubtReason, ReleaseReason};
-use crate::model::record::{
-    AttemptToken, BootId, Keeping, Record, RecordState, Refusal, Settlement, Source, StateName,
-};
+use crate::model::record::{AttemptToken, BootId, Keeping, RecordState, Refusal, Settlement, StateName};
 use crate::model::response::{Fields, NotStored, StoredBody, StoredResponse};
 use crate::model::time::Timestamp;
 use crate::plan::{RedisPlan, RedisServers, Sync};
@@ -39,14 +44,6 @@ pub(super) const SOON: Option<Duration> = Some(Duration::from_secs(5));
 
 type Opened = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
 type Opener = Box<dyn Fn(Arc<ManualClock>, BootId) -> Opened + Send + std::marker::Sync>;
-
-/// What stands open, whatever a store counts besides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Standing {
-    in_flight: u64,
-    unknown: u64,
-    oldest_unknown: Option<Timestamp>,
-}
 
 /// A store under test.
 pub(super) struct Subject {
@@ -148,11 +145,12 @@ impl Subject {
         Offer { node: self.boot, ..offer(key, token) }
     }
 
-    /// What stands open; counted anew where that is done now and then.
-    async fn counts(&self) -> Standing {
+    /// What is in flight and what unknown; counted anew where that is done now
+    /// and then.
+    async fn open(&self) -> (u64, u64) {
         self.store.lineages().await.unwrap();
-        let Counts { in_flight, unknown, oldest_unknown, due_since: _, cache: _ } = self.store.counts();
-        Standing { in_flight, unknown, oldest_unknown }
+        let counts = self.store.counts();
+        (counts.in_flight, counts.unknown)
     }
 
     async fn claim(&self, offer: Offer) -> Admission {
@@ -215,26 +213,6 @@ pub(super) fn offer(key: &str, token_byte: u8) -> Offer {
     }
 }
 
-/// What an operator says about the attempt of that offer.
-pub(super) fn ruled(offer: &Offer, ruling: Ruling) -> Amendment {
-    Amendment::Decide(offer.attempt_id, ruling, Author { operator: "ana".into(), reason: "looked it up".into() })
-}
-
-/// What a lookup found that began at that time, an hour after which nothing can
-/// come of an attempt any more.
-fn looked_up(started_at: Timestamp, answer: Finding) -> Box<Asked> {
-    Box::new(Asked {
-        started_at,
-        node: BootId::from_bytes([1; 8]),
-        occasion: Occasion::Background,
-        status: Some(200),
-        answer,
-        settle: HOUR,
-        response_timeout: MINUTE,
-        next_at: started_at.after(MINUTE),
-    })
-}
-
 /// An answer with headers, a body and trailers.
 pub(super) fn answer(status: u16, body: &str) -> StoredResponse {
     let mut headers = HeaderMap::new();
@@ -280,16 +258,6 @@ promises! {
     a_settlement_told_twice_finds_itself
     a_released_record_is_taken_again_under_the_next_number
     an_unknown_record_is_held
-    a_lookup_that_found_it_completes_an_unknown_record
-    a_lookup_that_found_nothing_releases_it_only_when_that_proves_something
-    an_operator_ends_a_doubt_and_no_other_record
-    a_mistaken_decision_gives_way_to_the_owners_own_answer
-    an_answer_is_erased_and_its_key_stays
-    a_forgotten_key_is_new
-    one_at_a_time_is_on_an_errand
-    repeats_add_up
-    a_list_has_every_record_once
-    a_list_tells_where_records_stand_by_now
     an_identical_request_is_forwarded_over_a_doubt_and_only_2xx_ends_it
     an_answer_is_replayed_until_retention_is_over
     the_guard_remembers_a_key_whose_answer_is_gone
@@ -301,6 +269,25 @@ promises! {
     lineages_tell_what_still_lives
     a_row_of_another_identity_is_corrupt_and_never_absent
     what_was_acknowledged_is_there_after_a_restart
+    what_a_lookup_proves_is_kept
+    an_operators_decision_is_kept
+    an_amendment_of_something_else_changes_nothing
+    one_is_on_an_errand_at_a_time
+    of_many_that_set_out_at_once_one_does
+    counts_follow_what_lookups_and_operators_do
+    an_unknown_record_that_was_resolved_frees_a_place
+    the_owners_late_answer_outdoes_a_mistake_and_no_decision_else
+    a_lapsed_claim_is_asked_about_and_decided
+    lineages_know_how_long_an_amended_record_lives
+    pages_of_any_size_hold_every_record_once
+    a_listed_record_is_the_one_that_is_read
+    every_filter_finds_what_it_says
+    states_are_judged_when_they_are_listed
+    what_was_forgotten_is_not_listed
+    what_stands_still_is_met_once_while_others_change
+    a_cursor_of_rubbish_is_no_place
+    repeats_add_up_and_are_kept
+    repeats_begin_anew_when_a_record_is_forgotten
 }
 
 async fn the_first_claim_is_granted_and_the_second_sees_it_in_flight(subject: Subject) {
@@ -310,7 +297,7 @@ async fn the_first_claim_is_granted_and_the_second_sees_it_in_flight(subject: Su
     let second = subject.claim(subject.offer("k", 2)).await;
     assert_eq!(second, Admission::InFlight(Running { since: START, attempt: 1 }));
     assert_eq!(subject.grant(subject.offer("another", 3)).await.attempt, 1);
-    assert_eq!(subject.counts().await, Standing { in_flight: 2, ..Standing::default() });
+    assert_eq!(subject.open().await, (2, 0));
 }
 
 async fn fifty_claims_at_once_and_one_is_granted(subject: Subject) {
@@ -358,7 +345,7 @@ async fn what_was_settled_is_replayed_to_the_byte(mut subject: Subject) {
         }
         subject.restart().await;
     }
-    assert_eq!(subject.counts().await, Standing::default());
+    assert_eq!(subject.open().await, (0, 0));
 }
 
 async fn an_answer_whose_body_is_not_kept_still_uses_its_key(subject: Subject) {
@@ -427,10 +414,10 @@ async fn an_unknown_record_is_held(mut subject: Subject) {
     subject.restart().await;
     let held = Held { reason: DoubtReason::ConnectionLost, since: START, identical: true, conflict: false };
     assert_eq!(subject.claim(subject.offer("k", 2)).await, Admission::Unknown(held));
-    assert_eq!(subject.counts().await, Standing { unknown: 1, oldest_unknown: Some(START), ..Standing::default() });
+    assert_eq!(subject.open().await, (0, 1));
     assert_eq!(subject.settle(&first, Settlement::Complete(answer(200, "late truth"))).await, Ok(StateName::Completed));
     assert!(matches!(subject.claim(subject.offer("k", 3)).await, Admission::Replay(_)));
-    assert_eq!(subject.counts().await, Standing::default());
+    assert_eq!(subject.open().await, (0, 0));
 }
 
 async fn an_identical_request_is_forwarded_over_a_doubt_and_only_2xx_ends_it(subject: Subject) {
@@ -501,8 +488,8 @@ async fn open_records_never_vanish_by_time(mut subject: Subject) {
     }
     let running = subject.claim(subject.offer("running", 3)).await;
     if subject.kind.leases {
-        let since = START.after(HOUR);
-        let lapsed = Held { reason: DoubtReason::LeaseLapsed, since, identical: true, conflict: false };
+        let lapsed =
+            Held { reason: DoubtReason::LeaseLapsed, since: START.after(HOUR), identical: true, conflict: false };
         assert_eq!(running, Admission::Unknown(lapsed), "its owner was not heard of");
     } else {
         assert!(matches!(running, Admission::InFlight(_)));
@@ -520,7 +507,7 @@ async fn an_unknown_record_goes_when_its_route_says_so(subject: Subject) {
     assert_eq!(subject.claim(subject.offer("k", 2)).await, Admission::Expired);
     subject.completed("other").await;
     assert_eq!(subject.claim(subject.offer("k", 3)).await, Admission::Expired);
-    assert_eq!(subject.counts().await, Standing::default());
+    assert_eq!(subject.open().await, (0, 0));
     subject.clock.advance(HOUR);
     assert_eq!(subject.grant(subject.offer("k", 4)).await.attempt, 1);
 }
@@ -596,221 +583,13 @@ async fn what_was_acknowledged_is_there_after_a_restart(mut subject: Subject) {
     subject.clock.advance(HOUR);
     subject.restart().await;
     let reason = if subject.kind.leases { DoubtReason::LeaseLapsed } else { DoubtReason::OwnerLost };
-    let since = START.after(HOUR);
-    let held = Held { reason, since, identical: true, conflict: false };
+    let held = Held { reason, since: START.after(HOUR), identical: true, conflict: false };
     assert_eq!(subject.claim(subject.offer("running", 2)).await, Admission::Unknown(held));
     let after = subject.store.read(running.id()).await.unwrap().unwrap();
     assert_eq!((after.created_at, after.attempts.len()), (before.created_at, 1));
     let RecordState::Unknown(doubt) = &after.state else { panic!("{after:?}") };
     assert_eq!(doubt.since, START.after(HOUR), "since the restart, or since its lease was over");
-    let standing = Standing { unknown: 1, oldest_unknown: Some(since), ..Standing::default() };
-    assert_eq!(subject.counts().await, standing);
-}
-
-async fn a_lookup_that_found_it_completes_an_unknown_record(mut subject: Subject) {
-    let first = Offer { needs: Some(Needs::Sealed([1, 2, 3].into())), ..subject.offer("k", 1) };
-    subject.grant(first.clone()).await;
-    let asked = || Amendment::Learn(first.token, looked_up(START, Finding::Found(answer(201, "found"))));
-    assert_eq!(subject.store.amend(first.id(), asked()).await.unwrap(), Err(Refusal::Superseded), "it is running");
-    subject.settle(&first, Settlement::Doubt(DoubtReason::ConnectionLost)).await.unwrap();
-    let held = subject.store.read(first.id()).await.unwrap().unwrap();
-    assert_eq!(held.needs, first.needs, "kept as long as it may be asked for");
-    let wrong = Amendment::Learn(token(9), looked_up(START, Finding::Found(answer(201, "another's"))));
-    assert_eq!(subject.store.amend(first.id(), wrong).await.unwrap(), Err(Refusal::Superseded));
-    let known = subject.store.amend(first.id(), asked()).await.unwrap().unwrap();
-    assert_eq!((known.state.name(), &known.needs), (StateName::Completed, &None), "and no longer");
-    assert_eq!(subject.counts().await, Standing::default());
-    subject.restart().await;
-    let Admission::Replay(completion) = subject.claim(subject.offer("k", 2)).await else { panic!() };
-    assert_eq!((completion.source, &completion.response), (Source::Lookup, &answer(201, "found")));
-    let read = subject.store.read(first.id()).await.unwrap().unwrap();
-    assert_eq!(read.inquiry.as_ref().map(|inquiry| inquiry.lookups.len()), Some(1));
-}
-
-async fn a_lookup_that_found_nothing_releases_it_only_when_that_proves_something(mut subject: Subject) {
-    let first = subject.offer("k", 1);
-    subject.grant(first.clone()).await;
-    subject.settle(&first, Settlement::Doubt(DoubtReason::ConnectionLost)).await.unwrap();
-    let nothing = |at| Amendment::Learn(first.token, looked_up(at, Finding::NotFound { bare: false }));
-    let early = subject.store.amend(first.id(), nothing(START.after(HOUR))).await.unwrap().unwrap();
-    assert_eq!(early.state.name(), StateName::Unknown, "not later than that");
-    subject.restart().await;
-    let later = START.after(HOUR).after(Duration::from_millis(1));
-    let proven = subject.store.amend(first.id(), nothing(later)).await.unwrap().unwrap();
-    assert_eq!(proven.state.name(), StateName::Released);
-    assert_eq!(subject.grant(subject.offer("k", 2)).await, Grant { attempt: 2, over_doubt: false });
-}
-
-async fn an_operator_ends_a_doubt_and_no_other_record(mut subject: Subject) {
-    let first = subject.offer("done", 1);
-    subject.grant(first.clone()).await;
-    let done = Ruling::Completed(answer(201, "decided"));
-    let early = subject.store.amend(first.id(), ruled(&first, done.clone())).await.unwrap();
-    assert_eq!(early, Err(Refusal::NotUnknown), "it is running");
-    subject.settle(&first, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap();
-    let another = subject.offer("done", 9);
-    let stale = subject.store.amend(first.id(), ruled(&another, done.clone())).await.unwrap();
-    assert_eq!(stale, Err(Refusal::Superseded), "about another attempt");
-    for clearing in [Ruling::Erase, Ruling::Forget] {
-        assert_eq!(subject.store.amend(first.id(), ruled(&first, clearing)).await.unwrap(), Err(Refusal::StillOpen));
-    }
-    subject.store.amend(first.id(), ruled(&first, done.clone())).await.unwrap().unwrap();
-    let late = subject.store.amend(first.id(), ruled(&first, Ruling::NotExecuted)).await.unwrap();
-    assert_eq!(late, Err(Refusal::NotUnknown));
-    subject.restart().await;
-    let Admission::Replay(completion) = subject.claim(subject.offer("done", 2)).await else { panic!() };
-    assert_eq!((completion.source, &completion.response), (Source::Operator, &answer(201, "decided")));
-    let read = subject.store.read(first.id()).await.unwrap().unwrap();
-    let told: Vec<_> = read.decisions.iter().map(|decision| (decision.kind.as_str(), &*decision.by.operator)).collect();
-    assert_eq!(told, [("completed", "ana")]);
-}
-
-async fn a_mistaken_decision_gives_way_to_the_owners_own_answer(mut subject: Subject) {
-    let first = subject.offer("k", 1);
-    subject.grant(first.clone()).await;
-    subject.settle(&first, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap();
-    subject.store.amend(first.id(), ruled(&first, Ruling::NotExecuted)).await.unwrap().unwrap();
-    subject.restart().await;
-    assert_eq!(subject.settle(&first, Settlement::Complete(answer(201, "late"))).await, Ok(StateName::Completed));
-    assert!(matches!(subject.claim(subject.offer("k", 2)).await, Admission::Replay(_)));
-    // And not once another attempt has begun.
-    let first = subject.offer("other", 3);
-    subject.grant(first.clone()).await;
-    subject.settle(&first, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap();
-    subject.store.amend(first.id(), ruled(&first, Ruling::NotExecuted)).await.unwrap().unwrap();
-    assert_eq!(subject.grant(subject.offer("other", 4)).await, Grant { attempt: 2, over_doubt: false });
-    assert_eq!(subject.settle(&first, Settlement::Complete(answer(201, "late"))).await, Err(Refusal::Superseded));
-}
-
-async fn an_answer_is_erased_and_its_key_stays(mut subject: Subject) {
-    let first = subject.offer("k", 1);
-    subject.grant(first.clone()).await;
-    subject.settle(&first, Settlement::Complete(answer(201, "personal"))).await.unwrap();
-    assert!(matches!(subject.claim(subject.offer("k", 2)).await, Admission::Replay(_)));
-    subject.store.amend(first.id(), ruled(&first, Ruling::Erase)).await.unwrap().unwrap();
-    for _ in 0..2 {
-        let Admission::Replay(completion) = subject.claim(subject.offer("k", 3)).await else { panic!() };
-        assert_eq!(completion.response, answer(201, "").without_body(NotStored::Erased));
-        subject.restart().await;
-    }
-}
-
-async fn a_forgotten_key_is_new(mut subject: Subject) {
-    let first = subject.offer("k", 1);
-    subject.grant(first.clone()).await;
-    subject.settle(&first, Settlement::Complete(answer(201, "x"))).await.unwrap();
-    assert!(matches!(subject.claim(subject.offer("k", 2)).await, Admission::Replay(_)));
-    subject.store.add_repeats(vec![(first.id(), replayed(2))]).await.unwrap();
-    subject.store.amend(first.id(), ruled(&first, Ruling::Forget)).await.unwrap().unwrap();
-    assert_eq!(subject.store.read(first.id()).await.unwrap(), None);
-    subject.restart().await;
-    assert_eq!(subject.grant(subject.offer("k", 3)).await, Grant { attempt: 1, over_doubt: false });
-    assert_eq!(subject.store.repeats(first.id()).await.unwrap(), Repeats::default());
-}
-
-async fn one_at_a_time_is_on_an_errand(subject: Subject) {
-    let first = subject.offer("k", 1);
-    subject.grant(first.clone()).await;
-    subject.settle(&first, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap();
-    let until = START.after(MINUTE);
-    let go = |errand| subject.store.amend(first.id(), Amendment::Undertake(first.token, errand, until));
-    for errand in [Errand::Lookup, Errand::Notice] {
-        go(errand).await.unwrap().unwrap();
-        assert_eq!(go(errand).await.unwrap(), Err(Refusal::Undertaken));
-    }
-    subject.clock.advance(MINUTE);
-    go(Errand::Lookup).await.unwrap().unwrap();
-    go(Errand::Notice).await.unwrap().unwrap();
-    subject.store.amend(first.id(), Amendment::Told(first.token)).await.unwrap().unwrap();
-    subject.clock.advance(HOUR);
-    assert_eq!(go(Errand::Notice).await.unwrap(), Err(Refusal::Undertaken), "told once");
-}
-
-fn replayed(times: u64) -> Repeats {
-    Repeats { replays: times, replayed_at: Some(START.after(MINUTE)), ..Repeats::default() }
-}
-
-async fn repeats_add_up(mut subject: Subject) {
-    let first = subject.offer("k", 1);
-    subject.grant(first.clone()).await;
-    subject.settle(&first, Settlement::Complete(answer(201, "x"))).await.unwrap();
-    let mismatched = Repeats { mismatches: 3, mismatched_at: Some(START.after(HOUR)), ..Repeats::default() };
-    for repeats in [replayed(2), mismatched, replayed(1)] {
-        subject.store.add_repeats(vec![(first.id(), repeats)]).await.unwrap();
-    }
-    subject.restart().await;
-    let all = replayed(3).and(mismatched);
-    assert_eq!(subject.store.repeats(first.id()).await.unwrap(), all);
-    assert_eq!(subject.store.repeats(subject.offer("other", 2).id()).await.unwrap(), Repeats::default());
-}
-
-/// Every record that the walk meets, page by page.
-async fn walked(subject: &Subject, filter: &Filter, limit: usize) -> Vec<String> {
-    let mut met = Vec::new();
-    let mut after = None;
-    loop {
-        let query = Query { filter: filter.clone(), after: after.take(), limit };
-        let page = subject.store.list(query).await.unwrap().unwrap();
-        assert!(page.records.len() <= limit);
-        met.extend(page.records.iter().map(|record| record.key.to_string()));
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return met,
-        }
-    }
-}
-
-async fn a_list_has_every_record_once(mut subject: Subject) {
-    let keys: Vec<String> = (0..57).map(|n| format!("k{n:02}")).collect();
-    for (n, key) in (0u8..).zip(&keys) {
-        let offer = subject.offer(key, n);
-        subject.grant(offer.clone()).await;
-        match n % 3 {
-            0 => _ = subject.settle(&offer, Settlement::Complete(answer(201, "x"))).await.unwrap(),
-            1 => _ = subject.settle(&offer, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap(),
-            _ => _ = subject.settle(&offer, Settlement::Release(ReleaseReason::NotSent)).await.unwrap(),
-        }
-    }
-    subject.restart().await;
-    let third = |of: usize| keys.iter().enumerate().filter(|(n, _)| n % 3 == of).map(|(_, key)| key.clone()).collect();
-    let in_state = |state| Filter { state: Some(state), ..Filter::default() };
-    let cases: [(Filter, Vec<String>); 7] = [
-        (Filter::default(), keys.clone()),
-        (in_state(StateName::Completed), third(0)),
-        (in_state(StateName::Unknown), third(1)),
-        (in_state(StateName::Released), third(2)),
-        (in_state(StateName::InFlight), Vec::new()),
-        (Filter { key: Some("k07".into()), route: Some("orders".into()), ..Filter::default() }, vec!["k07".into()]),
-        (Filter { route: Some("elsewhere".into()), ..Filter::default() }, Vec::new()),
-    ];
-    for (filter, expected) in cases {
-        for limit in [1, 7, 1000] {
-            let mut met = walked(&subject, &filter, limit).await;
-            met.sort();
-            assert_eq!(met, expected, "{filter:?} by {limit}");
-        }
-    }
-    let rubbish = Query { filter: Filter::default(), after: Some(Cursor("rubbish".into())), limit: 1 };
-    assert_eq!(subject.store.list(rubbish).await.unwrap().unwrap_err(), NoSuchPlace);
-}
-
-async fn a_list_tells_where_records_stand_by_now(subject: Subject) {
-    let first = subject.offer("k", 1);
-    subject.grant(first.clone()).await;
-    let in_state = |state| Filter { state: Some(state), ..Filter::default() };
-    assert_eq!(walked(&subject, &in_state(StateName::InFlight), 10).await, ["k"]);
-    if subject.kind.leases {
-        subject.clock.advance(HOUR);
-        assert_eq!(walked(&subject, &in_state(StateName::InFlight), 10).await, [""; 0]);
-        assert_eq!(walked(&subject, &in_state(StateName::Unknown), 10).await, ["k"]);
-    }
-    let by_ana = Filter { operator: Some("ana".into()), note: Some("looked".into()), ..Filter::default() };
-    assert_eq!(walked(&subject, &by_ana, 10).await, [""; 0]);
-    subject.settle(&first, Settlement::Doubt(DoubtReason::TimedOut)).await.unwrap();
-    subject.store.amend(first.id(), ruled(&first, Ruling::NotExecuted)).await.unwrap().unwrap();
-    assert_eq!(walked(&subject, &by_ana, 10).await, ["k"]);
-    let before = Filter { begun_by: Some(START.before(MINUTE)), ..Filter::default() };
-    assert_eq!(walked(&subject, &before, 10).await, [""; 0]);
+    assert_eq!(subject.open().await, (0, 1));
 }
 
 /// SplitMix64: the walk is the same each time.
@@ -833,131 +612,5 @@ impl Dice {
             3 => Settlement::Doubt(DoubtReason::TimedOut),
             _ => Settlement::Complete(answer(200, "yes")),
         }
-    }
-
-    /// What somebody has to say about the record, mostly about its last attempt.
-    fn amendment(&mut self, ask: &Offer, record: Option<Arc<Record>>, now: Timestamp) -> Amendment {
-        let token = record.as_ref().and_then(|record| holder(&record.state)).unwrap_or(ask.token);
-        let last = record.as_ref().and_then(|record| record.attempts.last().map(|attempt| attempt.id));
-        let by = Author { operator: "ana".into(), reason: "rolled".into() };
-        let started_at = now.after(MINUTE * u32::try_from(self.roll(200)).unwrap());
-        let learn = |answer| Amendment::Learn(token, looked_up(started_at, answer));
-        match self.roll(10) {
-            0 => learn(Finding::Found(answer(201, "found"))),
-            1 => learn(Finding::Different),
-            2 => learn(Finding::NotFound { bare: false }),
-            3 => learn(Finding::NotFound { bare: true }),
-            4 => Amendment::Undertake(token, Errand::Lookup, now.after(MINUTE)),
-            5 => Amendment::Told(token),
-            6 => Amendment::Decide(last.unwrap_or(7), Ruling::Completed(answer(201, "decided")), by),
-            7 => Amendment::Decide(last.unwrap_or(7), Ruling::NotExecuted, by),
-            8 => Amendment::Decide(last.unwrap_or(7), Ruling::Erase, by),
-            _ => Amendment::Decide(last.unwrap_or(7), Ruling::Forget, by),
-        }
-    }
-}
-
-/// Two stores that are asked the same never disagree (field case IDM-13: a
-/// memory and an SQL store had different ideas of when a stale claim may be
-/// taken over).
-#[tokio::test]
-async fn a_random_walk_is_answered_alike_by_memory_and_embedded() {
-    for seed in 0..12 {
-        walk(seed, Subject::synced(Sync::Never).await).await;
-    }
-}
-
-/// Caps are counted by passes there, so these walks have none.
-#[tokio::test]
-async fn a_random_walk_is_answered_alike_by_memory_and_redis() {
-    for seed in [1, 3, 5, 7] {
-        walk(seed, Subject::redis().await).await;
-    }
-}
-
-#[tokio::test]
-async fn a_random_walk_is_answered_alike_by_memory_and_a_cluster() {
-    let cluster = Arc::new(RedisCluster::start());
-    for seed in [9, 11] {
-        walk(seed, Subject::in_cluster(&cluster, &format!("walk-{seed}")).await).await;
-    }
-}
-
-#[tokio::test]
-async fn a_random_walk_is_answered_alike_by_memory_and_a_cache() {
-    for seed in 0..4 {
-        walk(seed, Subject::cached().await).await;
-    }
-}
-
-async fn walk(seed: u64, mut tested: Subject) {
-    let mut dice = Dice(seed);
-    let oracle = Subject::memory(tested.kind.leases).await;
-    // What is counted depends on when a row that is over was swept, and then so
-    // does a cap. So a walk has either caps or unknown records that end.
-    let (caps, unknown_retention) = match seed % 2 {
-        0 => (UnknownCaps { per_scope: 3, per_route: 5 }, None),
-        _ => (offer("k", 1).caps, Some(MINUTE)),
-    };
-    for step in 0..400 {
-        let place = format!("seed {seed} step {step}");
-        let key = format!("key {}", dice.roll(8));
-        let mut ask = offer(&key, u8::try_from(dice.roll(6)).unwrap());
-        ask.caps = caps;
-        ask.keeping =
-            Keeping { retention: MINUTE * 3, guard: MINUTE * u32::try_from(dice.roll(3)).unwrap(), unknown_retention };
-        ask.forward_unknown = dice.roll(2) == 0;
-        ask.scope = ScopeDigest::of(&[Part::Number(dice.roll(2).to_string().into())]);
-        if dice.roll(8) == 0 {
-            ask.presented = presented("other parameters");
-        }
-        match dice.roll(14) {
-            0..=4 => {
-                // The attempt's token is new with each claim, as the engine makes it.
-                ask.token = if dice.roll(3) == 0 { ask.token } else { AttemptToken::from_bytes([step as u8; 16]) };
-                let expected = oracle.claim(ask.clone()).await;
-                assert_eq!(tested.claim(ask).await, expected, "{place}");
-            }
-            5..=8 => {
-                let (id, settlement) = (ask.id(), dice.settlement());
-                let held = oracle.store.read(id).await.unwrap().and_then(|record| holder(&record.state));
-                let token = held.filter(|_| dice.roll(4) > 0).unwrap_or(ask.token);
-                let expected = oracle.store.settle(id, token, settlement.clone()).await.unwrap();
-                assert_eq!(tested.store.settle(id, token, settlement).await.unwrap(), expected, "{place}");
-            }
-            9 => {
-                let expected = oracle.store.confirm(ask.id(), ask.token, MINUTE).await.unwrap();
-                assert_eq!(tested.store.confirm(ask.id(), ask.token, MINUTE).await.unwrap(), expected, "{place}");
-            }
-            10 => {
-                let by = MINUTE / 2 * u32::try_from(dice.roll(4)).unwrap();
-                oracle.clock.advance(by);
-                tested.clock.advance(by);
-            }
-            11..=12 => {
-                let amendment = dice.amendment(&ask, oracle.store.read(ask.id()).await.unwrap(), oracle.clock.now());
-                let expected = oracle.store.amend(ask.id(), amendment.clone()).await.unwrap();
-                assert_eq!(tested.store.amend(ask.id(), amendment).await.unwrap(), expected, "{place}");
-            }
-            // The same run again: what it holds is still its own.
-            _ if dice.roll(4) == 0 => tested.reopen(tested.boot).await,
-            _ => {}
-        }
-        let expected = oracle.store.read(offer(&key, 0).id()).await.unwrap();
-        assert_eq!(tested.store.read(offer(&key, 0).id()).await.unwrap(), expected, "{place}");
-        if unknown_retention.is_none() {
-            assert_eq!(tested.counts().await, oracle.counts().await, "{place}");
-        }
-    }
-    assert_eq!(tested.clock.now(), oracle.clock.now());
-}
-
-fn holder(state: &RecordState) -> Option<AttemptToken> {
-    match state {
-        RecordState::InFlight(lease) => Some(lease.token),
-        RecordState::Completed(completion) => Some(completion.token),
-        RecordState::Unknown(doubt) => Some(doubt.token),
-        RecordState::Released(release) => Some(release.token),
-        RecordState::Expired(_) => None,
     }
 }

@@ -14,7 +14,7 @@ use super::list::{Cursor, NoSuchPlace, Page, Query, Repeats};
 use super::{Counts, Health, LineageUse, Settled, Store, StoreError, StoreFuture};
 use crate::clock::Clock;
 use crate::model::admission::{Admission, Offer, admit};
-use crate::model::decision::Amendment;
+use crate::model::decision::{Amendment, Ruling};
 use crate::model::inquiry::Needs;
 use crate::model::key::RecordId;
 use crate::model::record::{AttemptToken, BootId, Event, Record, RecordState, Refusal, Settlement, Term};
@@ -188,7 +188,13 @@ impl Store for MemoryStore {
 
     fn amend(&self, id: RecordId, amendment: Amendment) -> StoreFuture<'_, Result<Arc<Record>, Refusal>> {
         Box::pin(async move {
-            Ok(self.apply_now(id, |record, now| record.amend(amendment, now), |record| Arc::new(record.clone())))
+            let forgets = matches!(amendment, Amendment::Decide(_, Ruling::Forget, _));
+            let amended =
+                self.apply_now(id, |record, now| record.amend(amendment, now), |record| Arc::new(record.clone()));
+            if forgets && amended.is_ok() {
+                self.rows().repeats.remove(&id);
+            }
+            Ok(amended)
         })
     }
 

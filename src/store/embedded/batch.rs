@@ -86,7 +86,7 @@ impl<'a> Batch<'a> {
             Op::Claim(offer, reply) => self.claim(&offer, reply),
             Op::Confirm(id, token, reply) => {
                 let event = Event::Confirm(token, self.ground.term);
-                self.apply(id, |record, now| record.apply(event, now), |_| (), reply)
+                self.apply(id, |record, now| record.apply(event, now), |_| (), reply).map(drop)
             }
             Op::Settle(id, token, settlement, reply) => self.settle(id, token, settlement, reply),
             Op::Amend(id, amendment, reply) => self.amend(id, *amendment, reply),
@@ -143,7 +143,7 @@ impl<'a> Batch<'a> {
             _ = reply.send(Err(StoreError::Full));
             return Ok(());
         }
-        self.apply(id, |record, now| record.apply(Event::Settle(token, settlement), now), Settled::of, reply)
+        self.apply(id, |record, now| record.apply(Event::Settle(token, settlement), now), Settled::of, reply).map(drop)
     }
 
     fn amend(
@@ -152,36 +152,40 @@ impl<'a> Batch<'a> {
         amendment: Amendment,
         reply: Reply<Result<Arc<Record>, Refusal>>,
     ) -> Result<(), redb::Error> {
-        if matches!(amendment, Amendment::Decide(_, Ruling::Forget, _)) {
+        let forgets = matches!(amendment, Amendment::Decide(_, Ruling::Forget, _));
+        let is_written =
+            self.apply(id, |record, now| record.amend(amendment, now), |record| Arc::new(record.clone()), reply)?;
+        if forgets && is_written {
             self.repeats.push((id, None));
         }
-        self.apply(id, |record, now| record.amend(amendment, now), |record| Arc::new(record.clone()), reply)
+        Ok(())
     }
 
+    /// Says whether it changed the record.
     fn apply<T: Send + 'static>(
         &mut self,
         id: RecordId,
         change: impl FnOnce(&mut Record, Timestamp) -> Result<(), Refusal>,
         read: impl Fn(&Record) -> T,
         reply: Reply<Result<T, Refusal>>,
-    ) -> Result<(), redb::Error> {
+    ) -> Result<bool, redb::Error> {
         let now = self.ground.now;
         let waits = self.staged.contains_key(&id);
         let (stored, before) = match self.find(id)? {
             Found::Nothing => {
                 self.answer(reply, Err(Refusal::Superseded), waits);
-                return Ok(());
+                return Ok(false);
             }
             Found::Row(record, before) => (record, before),
             Found::Corrupt => {
                 _ = reply.send(Err(StoreError::Corrupt));
-                return Ok(());
+                return Ok(false);
             }
         };
         let was_unknown = is_unknown(&stored);
         let Some(standing) = stored.at(now) else {
             self.answer(reply, Err(Refusal::Superseded), waits);
-            return Ok(());
+            return Ok(false);
         };
         let mut record = standing.clone();
         match change(&mut record, now) {
@@ -193,9 +197,10 @@ impl<'a> Batch<'a> {
                 let value = read(&record);
                 self.stage(record, before, was_unknown);
                 self.answer(reply, Ok(value), true);
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn read(&mut self, id: RecordId, reply: Reply<Option<Arc<Record>>>) -> Result<(), redb::Error> {

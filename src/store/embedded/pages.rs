@@ -26,10 +26,13 @@ const PAGE_BYTES: usize = 8 << 20;
 
 pub(super) async fn list(store: &EmbeddedStore, query: Query) -> Result<Result<Page, NoSuchPlace>, StoreError> {
     let Query { filter, after, limit } = query;
-    let behind = match after.map(|cursor| cursor.0.parse::<u64>()) {
+    let behind = match after {
         None => None,
-        Some(Ok(place)) => Some(place),
-        Some(Err(_)) => return Ok(Err(NoSuchPlace)),
+        Some(given) => match given.0.parse::<u64>() {
+            // A number has more spellings than the one that was given.
+            Ok(place) if cursor(place) == given => Some(place),
+            Ok(_) | Err(_) => return Ok(Err(NoSuchPlace)),
+        },
     };
     let now = store.clock.now();
     if filter.is_open_only() {

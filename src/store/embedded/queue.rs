@@ -14,6 +14,7 @@ use crate::model::admission::{Admission, Offer};
 use crate::model::decision::Amendment;
 use crate::model::key::RecordId;
 use crate::model::record::{AttemptToken, Record, Refusal, Settlement};
+use crate::model::response::StoredResponse;
 use crate::store::list::Repeats;
 use crate::store::{Settled, StoreError};
 
@@ -52,7 +53,7 @@ impl Op {
         match self {
             Op::Settle(_, _, Settlement::Complete(response), _) => 512 + response.weight(),
             Op::Settle(_, _, Settlement::Release(_) | Settlement::Doubt(_), _) | Op::Claim(..) => 512,
-            Op::Amend(..) => 1024,
+            Op::Amend(_, amendment, _) => 1024 + amendment.response().map_or(0, StoredResponse::weight),
             Op::Repeats(repeats, _) => 64 * repeats.len(),
             Op::Confirm(..) | Op::Read(..) | Op::Rows(_) | Op::RepeatsOf(..) => 64,
         }
