@@ -28,7 +28,7 @@ const EVERY: Duration = Duration::from_secs(10);
 /// nodes disagree on what there is.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How many keys one SCAN looks at.
-pub(super) const SCAN_COUNT: u32 = 1000;
+const SCAN_COUNT: u32 = 1000;
 /// How many rows are cut down at a time.
 const CUTS_AT_ONCE: usize = 16;
 /// A pass rests for so many times as long as its last SCAN took, so that a node

@@ -1,6 +1,7 @@
 //! Over real servers: what the suite of all stores cannot see.
 
 mod changes;
+mod pages;
 mod rows;
 mod silence;
 mod upkeep;
