@@ -93,6 +93,20 @@ impl CachedStore {
     }
 }
 
+/// An amendment under way. When it is over, or nobody waits for it any more (the
+/// store may write it all the same), the record is no longer answered from here.
+struct Amending<'a> {
+    cache: &'a CachedStore,
+    id: RecordId,
+}
+
+impl Drop for Amending<'_> {
+    fn drop(&mut self) {
+        self.cache.amended.fetch_add(1, Ordering::SeqCst);
+        self.cache.answers.invalidate(&self.id);
+    }
+}
+
 impl Store for CachedStore {
     fn claim(&self, offer: Offer) -> StoreFuture<'_, Admission> {
         Box::pin(async move {
@@ -125,11 +139,9 @@ impl Store for CachedStore {
 
     fn amend(&self, id: RecordId, amendment: Amendment) -> StoreFuture<'_, Result<Arc<Record>, Refusal>> {
         Box::pin(async move {
-            let amended = self.store.amend(id, amendment).await;
-            // Whatever came of it, the store is asked next.
-            self.amended.fetch_add(1, Ordering::SeqCst);
-            self.answers.invalidate(&id);
-            amended
+            // Whatever comes of it, the store is asked next.
+            let _amending = Amending { cache: self, id };
+            self.store.amend(id, amendment).await
         })
     }
 
@@ -184,5 +196,79 @@ impl Store for CachedStore {
 
     fn close(&self) -> StoreFuture<'_, ()> {
         self.store.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::model::decision::Ruling;
+    use crate::model::record::BootId;
+    use crate::model::response::NotStored;
+    use crate::store::conformance::amended::decide;
+    use crate::store::conformance::{SOON, START, answer, offer, presented};
+    use crate::store::embedded::{self, EmbeddedStore};
+
+    /// A store with one answer in its cache.
+    async fn with_an_answer(folder: &tempfile::TempDir) -> CachedStore {
+        let options = embedded::Options {
+            path: folder.path().join("data"),
+            sync: crate::plan::Sync::Never,
+            takeover: SOON,
+            clock: Arc::new(ManualClock::starting_at(START)),
+            boot: BootId::from_bytes([1; 8]),
+        };
+        let store = CachedStore::new(Arc::new(EmbeddedStore::open(options).unwrap()), 1 << 20, None);
+        let first = offer("k", 1);
+        assert!(matches!(store.claim(first.clone()).await, Ok(Admission::Granted(_))));
+        store.settle(first.id(), first.token, Settlement::Complete(answer(200, "k"))).await.unwrap().unwrap();
+        for n in 2..4 {
+            assert!(matches!(store.claim(offer("k", n)).await, Ok(Admission::Replay(_))));
+        }
+        assert_eq!(store.counts().cache, CacheCounts { hits: 1, misses: 2 });
+        store
+    }
+
+    #[tokio::test]
+    async fn what_was_amended_is_asked_of_the_store_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = with_an_answer(&folder).await;
+        let id = offer("k", 1).id();
+        store.amend(id, decide(1, Ruling::Erase)).await.unwrap().unwrap();
+        for n in 4..6 {
+            let Ok(Admission::Replay(completion)) = store.claim(offer("k", n)).await else { panic!("not replayed") };
+            assert_eq!(completion.response, answer(200, "").without_body(NotStored::Erased));
+        }
+        store.amend(id, decide(1, Ruling::Forget)).await.unwrap().unwrap();
+        let other = Offer { presented: presented("other parameters"), ..offer("k", 6) };
+        assert!(matches!(store.claim(other).await, Ok(Admission::Granted(_))));
+    }
+
+    /// Whoever asked for it has gone, and it is written all the same.
+    #[tokio::test]
+    async fn what_was_amended_for_nobody_is_asked_of_the_store_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = with_an_answer(&folder).await;
+        let id = offer("k", 1).id();
+        assert!(store.amend(id, decide(1, Ruling::Forget)).now_or_never().is_none());
+        let other = Offer { presented: presented("other parameters"), ..offer("k", 4) };
+        assert!(matches!(store.claim(other).await, Ok(Admission::Granted(_))));
+        assert!(matches!(store.claim(offer("k", 5)).await, Ok(Admission::Mismatch(_))), "and not what was forgotten");
+    }
+
+    /// The store had told of the answer before, and it gets here after.
+    #[tokio::test]
+    async fn an_answer_that_was_on_its_way_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = with_an_answer(&folder).await;
+        let (id, amended) = (offer("k", 1).id(), store.amended.load(Ordering::SeqCst));
+        let late = store.store.claim(offer("k", 4)).await.unwrap();
+        let Admission::Replay(completion) = late else { panic!("{late:?}") };
+        store.amend(id, decide(1, Ruling::Forget)).await.unwrap().unwrap();
+        store.keep(offer("k", 4), &completion, amended);
+        assert!(matches!(store.claim(offer("k", 5)).await, Ok(Admission::Granted(_))));
     }
 }

@@ -4,6 +4,10 @@ use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::disk::Disk;
 use super::*;
+use crate::model::decision::Ruling;
+use crate::model::response::NotStored;
+use crate::store::conformance::amended::decide;
+use crate::store::list::{Filter, Query};
 
 const ROWS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("rows");
 const INDEX: TableDefinition<'_, u64, &[u8; 21]> = TableDefinition::new("index");
@@ -17,8 +21,17 @@ async fn prepared() -> Disk {
         complete(&store, key).await;
     }
     grant(&store, ask("running", 1)).await;
+    // A row that has been amended has more to tell.
+    store.amend(ask("c", 1).id(), decide(1, Ruling::Erase)).await.unwrap().unwrap();
     store.close().await.unwrap();
     disk
+}
+
+/// Whether `c` is answered as it was left.
+async fn is_erased(store: &EmbeddedStore, key: &str) -> bool {
+    let record = store.read(ask(key, 1).id()).await.unwrap().unwrap();
+    let Admission::Replay(completion) = store.claim(ask(key, 9)).await.unwrap() else { return false };
+    record.decisions.len() == 1 && completion.response == answer(200, key).without_body(NotStored::Erased)
 }
 
 fn database(disk: &Disk) -> Database {
@@ -71,8 +84,16 @@ async fn a_corrupt_row_is_refused_and_the_others_are_served() {
             ));
             let settled = store.settle(offer.id(), offer.token, Settlement::Complete(answer(200, "x"))).await;
             assert!(matches!(settled, Err(StoreError::Corrupt)));
+            for ruling in [Ruling::NotExecuted, Ruling::Erase, Ruling::Forget] {
+                let amended = store.amend(offer.id(), decide(1, ruling)).await;
+                assert!(matches!(amended, Err(StoreError::Corrupt)), "{amended:?}");
+            }
         }
-        assert!(is_replayed(&store, "a").await && is_replayed(&store, "c").await);
+        let everything = Query { filter: Filter::default(), after: None, limit: 10 };
+        let page = store.list(everything).await.unwrap().unwrap();
+        let keys: Vec<&str> = page.records.iter().map(|record| &*record.key).collect();
+        assert_eq!((keys, page.next), (vec!["a", "c"], None), "what cannot be read is not made up");
+        assert!(is_replayed(&store, "a").await && is_erased(&store, "c").await);
         assert_eq!(store.rows(), 4);
         store.close().await.unwrap();
     }
@@ -141,9 +162,10 @@ async fn a_damaged_file_is_refused_without_a_panic() {
                 noticed += 1;
             }
             Ok(store) => {
-                for key in ["a", "b", "c"] {
+                for key in ["a", "b"] {
                     assert!(is_replayed(&store, key).await, "{at}");
                 }
+                assert!(is_erased(&store, "c").await, "{at}");
                 assert!(matches!(store.claim(ask("running", 5)).await.unwrap(), Admission::Unknown(_)), "{at}");
             }
         }

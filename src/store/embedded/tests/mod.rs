@@ -1,6 +1,7 @@
 //! What only this store promises: to survive power cuts, failing disks and
 //! damaged files, and to keep other processes out.
 
+mod amended;
 mod damage;
 mod disk;
 mod faults;

@@ -8,6 +8,8 @@ use tokio::task::JoinSet;
 
 use super::disk::{Disk, Survivors};
 use super::*;
+use crate::model::decision::Ruling;
+use crate::store::conformance::amended::decide;
 use crate::store::conformance::{Dice, HOUR};
 
 /// What the clients of a store know of one record.
@@ -19,7 +21,14 @@ enum Known {
     /// Granted; a settlement towards this was never answered.
     SettleUnclear(StateName),
     Settled(StateName),
+    /// Decided upon by an operator, which was never answered.
+    DecisionUnclear(StateName),
+    /// … which made it this.
+    Decided(StateName),
 }
+
+/// Nobody knows how it ended, and that was stored.
+const SETTLED_UNKNOWN: Known = Known::Settled(StateName::Unknown);
 
 /// Clients at work until the power fails.
 struct Clients {
@@ -69,10 +78,28 @@ impl Clients {
                 (key, known)
             });
         }
+        let mut unknown: Vec<String> =
+            self.known.iter().filter(|(_, known)| **known == SETTLED_UNKNOWN).map(|(key, _)| key.clone()).collect();
+        unknown.sort();
+        for key in unknown {
+            let (ruling, state) = match dice.roll(3) {
+                0 => (Ruling::NotExecuted, StateName::Released),
+                1 => (Ruling::Completed(answer(200, &key)), StateName::Completed),
+                _ => continue,
+            };
+            let store = Arc::clone(&self.store);
+            tasks.spawn(async move {
+                let known = match store.amend(ask(&key, 1).id(), decide(1, ruling)).await {
+                    Ok(decided) => Known::Decided(decided.unwrap().state.name()),
+                    Err(_) => Known::DecisionUnclear(state),
+                };
+                (key, known)
+            });
+        }
         let mut answered = true;
         while let Some(done) = tasks.join_next().await {
             let (key, known) = done.unwrap();
-            answered &= !matches!(known, Known::ClaimUnclear | Known::SettleUnclear(_));
+            answered &= !matches!(known, Known::ClaimUnclear | Known::SettleUnclear(_) | Known::DecisionUnclear(_));
             self.known.insert(key, known);
         }
         answered
@@ -100,13 +127,18 @@ async fn round(seed: u64, lies: bool) -> Result<(), String> {
 
     let store = open_at(&found, &clock(), 2).map_err(|error| format!("{survivors:?}: {error}"))?;
     for (key, known) in &known {
-        let state = store.read(ask(key, 1).id()).await.map_err(|error| format!("{key}: {error}"))?;
-        let state = state.map(|record| record.state.name());
+        let record = store.read(ask(key, 1).id()).await.map_err(|error| format!("{key}: {error}"))?;
+        let decisions = record.as_ref().map_or(0, |record| record.decisions.len());
+        let state = record.map(|record| record.state.name());
         let expected = match known {
             Known::ClaimUnclear => state.is_none_or(|state| state == StateName::Unknown),
             Known::Granted => state == Some(StateName::Unknown),
             Known::SettleUnclear(to) => state == Some(StateName::Unknown) || state == Some(*to),
             Known::Settled(to) => state == Some(*to),
+            Known::DecisionUnclear(to) => {
+                (state, decisions) == (Some(StateName::Unknown), 0) || (state, decisions) == (Some(*to), 1)
+            }
+            Known::Decided(to) => (state, decisions) == (Some(*to), 1),
         };
         if !expected {
             return Err(format!("{survivors:?}: {key} was {known:?} and is {state:?}"));
