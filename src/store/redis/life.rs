@@ -201,8 +201,9 @@ impl RedisStore {
                 }
             })
             .await?;
-        if let Some(Written { record, .. }) = &done.written {
+        if let Some(Written { record, row, .. }) = &done.written {
             self.state.count(replaced.as_ref(), Some(record));
+            self.state.recent.amended(record, row.len());
             match &record.state {
                 RecordState::Completed(completion) => {
                     let keeping = done.at.until(completion.boundaries.guarded_until);

@@ -65,6 +65,20 @@ impl Recent {
         inner.tidy(at);
     }
 
+    /// Notes what somebody else has made of a record since it was settled, in a row
+    /// of that length: it is to be told again as it stands.
+    pub(super) fn amended(&self, record: &Record, row_length: usize) {
+        let bytes = row_length.saturating_add(OVERHEAD);
+        let mut inner = self.lock();
+        for told in &mut inner.told {
+            if told.record.id() == record.id() && told.record.last_attempt() == record.last_attempt() {
+                let (token, settlement) = (told.token, told.settlement.clone());
+                *told = Arc::new(Told { token, settlement, record: record.clone(), at: told.at, bytes });
+            }
+        }
+        inner.bytes = inner.told.iter().map(|told| told.bytes).sum();
+    }
+
     /// Forgets a record, whoever settled it.
     pub(super) fn forget(&self, id: RecordId) {
         let mut inner = self.lock();

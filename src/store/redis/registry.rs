@@ -28,8 +28,10 @@ const LINEAGES: &str = "lineages";
 
 /// The format of rows that this release writes, and the newest it reads. A
 /// release that writes another one has to see here that every node reads it,
-/// and write this one until then.
-const FORMAT: u32 = 1;
+/// and write this one until then. The first one had no files; a node that reads
+/// no other takes a record that was asked about or decided on for unreadable, and
+/// refuses its key.
+const FORMAT: u32 = 2;
 
 /// How long a node counts as running that was not seen since.
 const NODE_GONE: Duration = Duration::from_secs(60);

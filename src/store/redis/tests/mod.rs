@@ -1,5 +1,6 @@
 //! Over real servers: what the suite of all stores cannot see.
 
+mod amended;
 mod changes;
 mod pages;
 mod rows;

@@ -138,3 +138,15 @@ async fn a_row_that_is_over_and_has_no_end_of_its_own_is_taken_away() {
     store.lineages().await.unwrap();
     assert_eq!(server.command(&["EXISTS", &key(abandoned.id())]), Reply::Int(0));
 }
+
+/// A node of an earlier release reads it there, and asks to be updated.
+#[tokio::test]
+async fn a_node_says_which_format_of_rows_it_writes() {
+    let server = RedisServer::start();
+    let store = open(&server, 1).await;
+    store.announce(Vec::new()).await.unwrap();
+    let Reply::Text(entry) = server.command(&["HGET", "test:1:nodes", &store.state.boot.to_string()]) else {
+        panic!("it is on the list");
+    };
+    assert_eq!(entry.split(' ').next(), Some("2"), "{entry}");
+}
