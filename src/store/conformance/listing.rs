@@ -283,7 +283,7 @@ pub(super) async fn what_stands_still_is_met_once_while_others_change(mut subjec
         let mut still: Vec<_> = met.into_iter().filter(|key| key.starts_with(&prefix)).collect();
         still.sort_unstable();
         let is_meant = |n: &u8| match state {
-            Some(StateName::Unknown) => n % 2 == 0,
+            Some(StateName::Unknown) => n.is_multiple_of(2),
             Some(StateName::Completed) => n % 2 == 1,
             _ => true,
         };
