@@ -120,6 +120,7 @@ fn proof() -> BoxedStrategy<Proof> {
         Just(Inconclusive::MatchMissing),
         Just(Inconclusive::TooOld),
         Just(Inconclusive::Impossible),
+        Just(Inconclusive::Undated),
     ];
     prop_oneof![
         Just(Proof::Found),
@@ -929,54 +930,12 @@ fn the_number_of_every_reason_is_fixed() {
         (Proof::Nothing(Inconclusive::MatchMissing), &[6, 6]),
         (Proof::Nothing(Inconclusive::TooOld), &[6, 7]),
         (Proof::Nothing(Inconclusive::Impossible), &[6, 8]),
+        (Proof::Nothing(Inconclusive::Undated), &[6, 9]),
     ] {
         assert_eq!(written(&|out| out.proof(proof)), stored, "{proof:?}");
         assert_eq!(Reader(stored).proof(), Ok(proof));
     }
 }
-
-/// A record with a file is version 2; one without stays version 1, so that earlier
-/// releases read it.
-#[test]
-fn the_form_of_a_record_with_a_file_is_fixed() {
-    let at = |millis: u64| Timestamp::from_millis(1_800_000_000_000 + millis);
-    let lookup = Lookup {
-        started_at: at(2_000),
-        ended_at: at(2_050),
-        node: BootId::from_bytes(*b"nodenode"),
-        occasion: Occasion::Background,
-        status: Some(500),
-        finding: Proof::Nothing(Inconclusive::NoCondition),
-    };
-    let inquiry = Inquiry {
-        asked: 1,
-        asking_until: None,
-        next_at: Some(at(4_000)),
-        absent_since: None,
-        conflict: false,
-        telling_until: None,
-        told_at: Some(at(9_000)),
-        lookups: vec![lookup],
-    };
-    let by = Author { operator: "ana".into(), reason: "seen".into() };
-    let record = Record {
-        needs: Some(Needs::Sealed([0xaa, 0xbb].into())),
-        inquiry: Some(Box::new(inquiry)),
-        decisions: vec![Decision { at: at(10_000), kind: DecisionKind::NotExecuted, attempt: 301, by }],
-        ..with_state(RecordState::Unknown(forwarded_over()))
-    };
-    let mut before = unhex(BEFORE_THE_STATE);
-    before[0] = 2;
-    let expected = [before, unhex(WITH_A_FILE)].concat();
-    let hex: String = encode(&record).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(encode(&record), expected, "stored as {hex}");
-    assert_eq!(decode(&expected), Ok(record));
-}
-
-const WITH_A_FILE: &str = "\
-        0202aabb01010001a0bff1c2b13400000001a8e6f1c2b13401d0aff1c2b13482b0f1c2b1346e6f64656e6f6465020101\
-        f406030190eef1c2b13402ad0203616e61047365656e03555555555555555555555555555555550501f8e8a7f1c2b134\
-        0080a305000180cab5ee0100b3e520fa";
 
 #[test]
 fn the_forms_that_came_later_are_fixed() {

@@ -2,9 +2,7 @@
 //! wait.
 
 use super::*;
-use crate::model::decision::Ruling;
 use crate::model::record::RecordState;
-use crate::store::conformance::ruled;
 
 /// How long claims are held back: one lease and one heartbeat.
 const HELD: Duration = Duration::from_millis(1_333);
@@ -133,7 +131,7 @@ async fn what_was_settled_a_moment_ago_is_told_to_a_server_that_lost_it() {
     let doubt = Settlement::Doubt(crate::model::outcome::DoubtReason::ConnectionLost);
     owner.settle(unknown.id(), unknown.token, doubt).await.unwrap().unwrap();
     owner.settle(forgotten.id(), forgotten.token, done()).await.unwrap().unwrap();
-    owner.amend(forgotten.id(), ruled(forgotten, Ruling::Forget)).await.unwrap().unwrap();
+    owner.amend(forgotten.id(), forget(forgotten)).await.unwrap().unwrap();
     server.kill();
     server.start_again();
     until_it_grants(&other, "new", 9).await;

@@ -16,9 +16,11 @@ pub(in crate::store) use super::servers::launcher::{RedisCluster, RedisServer};
 use super::{Options, RedisStore};
 use crate::clock::{ManualClock, SystemClock};
 use crate::model::admission::{Admission, Offer};
+use crate::model::decision::{Amendment, Ruling};
 use crate::model::key::RecordId;
 use crate::model::record::{BootId, Keeping, Refusal, Settlement};
 use crate::plan::{RedisPlan, RedisServers, RedisUrl};
+use crate::store::conformance::amended::decide;
 use crate::store::conformance::{answer, offer};
 use crate::store::{Store, StoreError};
 
@@ -64,6 +66,11 @@ fn ask(store: &RedisStore, key: &str, number: u8, lease: Duration) -> Offer {
 async fn grant(store: &RedisStore, offer: &Offer) {
     let admission = store.claim(offer.clone()).await.unwrap();
     assert!(matches!(admission, Admission::Granted(_)), "{admission:?}");
+}
+
+/// That an operator has its record forgotten.
+fn forget(offer: &Offer) -> Amendment {
+    decide(offer.attempt_id, Ruling::Forget)
 }
 
 fn done() -> Settlement {

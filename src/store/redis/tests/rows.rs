@@ -1,10 +1,8 @@
 //! What stands on the server, and when it goes.
 
 use super::*;
-use crate::model::decision::Ruling;
 use crate::model::outcome::{DoubtReason, ReleaseReason};
 use crate::store::News;
-use crate::store::conformance::ruled;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -57,7 +55,7 @@ async fn only_what_is_decided_has_an_end_by_time() {
     assert!(hour.contains(&ttl(&unknown)));
     grant(&store, &ask(&store, "k4", 5, HOUR)).await;
     assert_eq!(ttl(&released), -1);
-    store.amend(completed.id(), ruled(&completed, Ruling::Forget)).await.unwrap().unwrap();
+    store.amend(completed.id(), forget(&completed)).await.unwrap().unwrap();
     assert_eq!(ttl(&completed), -2, "forgotten is gone at once");
 }
 
