@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -18,12 +19,16 @@ const PACE: (f64, f64) = (200.0, 1000.0);
 /// The same of wrong tokens: guessing is slow, and locks nobody out.
 const GUESSES: (f64, f64) = (1.0, 10.0);
 
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
 /// Who may ask.
 #[derive(Debug)]
 pub(super) struct Access {
     plan: AdminPlan,
     /// Hosts a request may name, when there is no token.
     hosts: Vec<String>,
+    /// Names of loopback, on whatever port they are reached: a tunnel has another.
+    loopback: [&'static str; 3],
     pace: Bucket,
     guesses: Bucket,
 }
@@ -31,30 +36,35 @@ pub(super) struct Access {
 impl Access {
     /// Who may ask on the listener at `bound`.
     pub(super) fn new(plan: AdminPlan, bound: SocketAddr) -> Self {
-        let names = [
-            plan.address.ip().to_string(),
-            bound.ip().to_string(),
-            "localhost".into(),
-            "127.0.0.1".into(),
-            "[::1]".into(),
-        ];
+        let names = [plan.address.ip().to_string(), bound.ip().to_string()];
         let ports = [plan.address.port(), bound.port()];
         let with_port = names.iter().flat_map(|name| ports.iter().map(move |port| format!("{name}:{port}")));
         let hosts = with_port.chain(names.iter().cloned()).collect();
-        Self { plan, hosts, pace: Bucket::new(PACE), guesses: Bucket::new(GUESSES) }
+        let loopback = ["localhost", "127.0.0.1", "[::1]"];
+        Self { plan, hosts, loopback, pace: Bucket::new(PACE), guesses: Bucket::new(GUESSES) }
     }
 
     /// With a token, every path but the two health checks needs it. Without
     /// one, the request has to name a host of ours: a web page that makes a
     /// browser reach for loopback names another. A page of elsewhere is
     /// refused always.
-    pub(super) fn check(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn check(&self, head: &Parts) -> Result<(), Refusal> {
+        let Parts { method, uri, headers, .. } = head;
+        let path = uri.path();
+        for name in [HOST, ORIGIN, AUTHORIZATION, SEC_FETCH_SITE] {
+            if headers.get_all(&name).iter().nth(1).is_some() {
+                return Err(Refusal::bad_request(format!("The header {name} occurs more than once; send it once.")));
+            }
+        }
         let forbidden = |why: &str| Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", why));
-        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
         if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
             return forbidden("A page of another site may not ask.");
         }
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
+        if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(&host)) {
+            return forbidden("The request names two hosts.");
+        }
         if let Some(origin) = headers.get(ORIGIN) {
             let own = origin
                 .to_str()
@@ -69,7 +79,7 @@ impl Access {
         match &self.plan.token {
             Some(_) if is_health => {}
             Some(token) => self.check_token(headers, token.reveal())?,
-            None if self.hosts.contains(&host) => {}
+            None if self.hosts.contains(&host) || self.loopback.contains(&without_port(&host)) => {}
             None => {
                 return forbidden(
                     "Without a token the Host must be the configured address, localhost, 127.0.0.1 or [::1].",
@@ -87,15 +97,30 @@ impl Access {
     }
 
     fn check_token(&self, headers: &HeaderMap, token: &str) -> Result<(), Refusal> {
-        let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-        if digests_equal(shown, format!("Bearer {token}").as_bytes()) {
+        let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        // The name of a scheme has no case (RFC 9110, section 11.1).
+        let bearer = shown.and_then(|shown| {
+            let (scheme, rest) = shown.split_at_checked("Bearer ".len())?;
+            scheme.eq_ignore_ascii_case(b"Bearer ").then_some(rest)
+        });
+        if bearer.is_some_and(|shown| digests_equal(shown.trim_ascii(), token.as_bytes())) {
             return Ok(());
         }
         if !self.guesses.take() {
             return Err(too_many("Too many wrong tokens; ask again in a second."));
         }
-        let why = "This needs `Authorization: Bearer …` with the admin token.";
+        let why = match bearer {
+            Some(_) => "This is not the admin token.",
+            None => "This needs `Authorization: Bearer …` with the admin token.",
+        };
         Err(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", why))
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some(_) | None => host,
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -33,7 +33,7 @@ use crate::store::Health;
 use crate::telemetry::Levels;
 
 /// How long an operator's tool may take for a request head.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the store is looked at for readiness, at most.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// How long that may take.
@@ -48,7 +48,7 @@ const RECORD: &str = "/v1/records/";
 const OPENAPI: &str = include_str!("../../docs/openapi.json");
 const THERE_ARE: &str = "There are /healthz, /readyz, /metrics, /v1/records, /v1/records/{id}, /v1/records:lookup, /v1/records/{id}:resolve, :erase and :forget, and /v1/openapi.json.";
 /// Connections served at once.
-const MAX_CONNECTIONS: u64 = 256;
+const MAX_CONNECTIONS: u64 = 1024;
 
 /// The operator's listener.
 #[derive(Debug, Clone)]
@@ -65,6 +65,10 @@ pub struct Admin {
 
 /// When the store was looked at, and what was found.
 type Probed = (Instant, Result<(), String>);
+
+/// The field by which answers of an admin side are known; its value is the
+/// version of the API.
+pub const ADMIN: HeaderName = HeaderName::from_static("onceward-admin");
 
 impl Admin {
     /// An admin side for `engine` and what it runs, as `admin` allows it. `bound`
@@ -115,9 +119,17 @@ impl Admin {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let mut answer = self.answer_for(request).await;
+        // Who asks is not to take the answer of another server, such as the one that
+        // the proxy stands in front of, for this one's.
+        answer.headers_mut().insert(ADMIN, HeaderValue::from_static("1"));
+        answer
+    }
+
+    async fn answer_for(&self, request: Request<Incoming>) -> Answer {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
-        if let Err(refusal) = self.access.check(&head.method, path, &head.headers) {
+        if let Err(refusal) = self.access.check(&head) {
             return refusal.answer();
         }
         let (resource, verb) = match path.strip_prefix(RECORD) {

@@ -3,7 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, DATE, SET_COOKIE, TRANSFER_ENCODING};
+use http::header::{
+    CONTENT_LENGTH, DATE, PROXY_AUTHENTICATE, SET_COOKIE, TRAILER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
@@ -132,6 +134,9 @@ fn response(mut members: Map<String, Value>, largest: u64) -> Result<StoredRespo
         }
     };
     nothing_else(&members, "`response`")?;
+    if matches!(status, 204 | 205 | 304) && !body.is_empty() {
+        return Err(Refusal::bad_request(format!("An answer with status {status} has no body; leave it out.")));
+    }
     if body.len() as u64 > largest {
         return Err(Refusal::bad_request(format!(
             "The response's body is larger than `limits.response_body`, {largest} bytes."
@@ -173,7 +178,9 @@ fn headers(given: Map<String, Value>) -> Result<HeaderMap, Refusal> {
     let mut kept = headers.clone();
     keep_end_to_end(&mut kept);
     remove_ours(&mut kept);
-    for name in [CONTENT_LENGTH, TRANSFER_ENCODING, SET_COOKIE, DATE] {
+    const NOT_STORED: [HeaderName; 7] =
+        [CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER, SET_COOKIE, DATE, WWW_AUTHENTICATE, PROXY_AUTHENTICATE];
+    for name in NOT_STORED {
         kept.remove(name);
     }
     match headers.keys().find(|name| !kept.contains_key(*name)) {

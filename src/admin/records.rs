@@ -1,12 +1,10 @@
 //! Records, as operators see them, decide about them and clear them away.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::StatusCode;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::Admin;
 use super::answer::{Answer, Refusal, json_of};
@@ -22,8 +20,6 @@ use crate::store::list::{Cursor, Filter, Query};
 /// How many records a page has where nothing is said, and at most.
 const PAGE: usize = 50;
 const LARGEST_PAGE: usize = 1000;
-/// How long the store may take to answer.
-const STORE_PATIENCE: Duration = Duration::from_secs(10);
 
 const STATES: [StateName; 5] =
     [StateName::InFlight, StateName::Completed, StateName::Unknown, StateName::Released, StateName::Expired];
@@ -79,7 +75,7 @@ impl Admin {
                 .ok_or_else(|| Refusal::bad_request(format!("`limit` is a number from 1 to {LARGEST_PAGE}.")))?,
         };
         let after = asked.get("after").map(|text| Cursor(text.into()));
-        let listed = within_patience(self.engine.store.list(Query { filter, after, limit })).await?;
+        let listed = self.engine.list(Query { filter, after, limit }).await.map_err(unread)?;
         let page = listed.map_err(|_| {
             Refusal::bad_request("`after` is what the page before had as `next`; leave it out for the first page.")
         })?;
@@ -91,12 +87,12 @@ impl Admin {
     /// `GET /v1/records/{id}`
     pub(super) async fn show(&self, id: &str) -> Result<Answer, Refusal> {
         let id = record_id(id)?;
-        let record = within_patience(self.engine.store.read(id)).await?.ok_or_else(Refusal::no_record)?;
+        let record = self.engine.read_record(id).await.map_err(unread)?.ok_or_else(Refusal::no_record)?;
         self.receipt_of(&record).await
     }
 
     async fn receipt_of(&self, record: &Record) -> Result<Answer, Refusal> {
-        let repeats = within_patience(self.engine.store.repeats(record.id())).await?;
+        let repeats = self.engine.repeats(record.id()).await.map_err(unread)?;
         Ok(json_of(StatusCode::OK, &receipt(record, &repeats)))
     }
 
@@ -105,7 +101,7 @@ impl Admin {
         let id = record_id(id)?;
         let largest = self.plan.load().limits.response_body;
         let Order { ruling, by, attempt } = order::read(verb, body, largest)?;
-        let record = within_patience(self.engine.store.read(id)).await?.ok_or_else(Refusal::no_record)?;
+        let record = self.engine.read_record(id).await.map_err(unread)?.ok_or_else(Refusal::no_record)?;
         let last = record.attempts.last().ok_or_else(Refusal::no_record)?;
         if verb == order::RESOLVE {
             match attempt {
@@ -127,7 +123,7 @@ impl Admin {
             Ok(_) if forgets => Ok(json_of(StatusCode::OK, &json!({ "id": id.to_string(), "forgotten": true }))),
             Ok(after) => self.receipt_of(&after).await,
             Err(refusal) => {
-                let now = within_patience(self.engine.store.read(id)).await?;
+                let now = self.engine.read_record(id).await.map_err(unread)?;
                 let record = now.as_deref().unwrap_or(&record);
                 Err(refused(record, &ruling, &by, why(refusal)).about(record.state.name().as_str()))
             }
@@ -169,7 +165,10 @@ fn refused(record: &Record, ruling: &Ruling, by: &Author, why: &str) -> Refusal 
     Refusal::new(
         StatusCode::CONFLICT,
         "conflict",
-        format!("Nothing was changed: {why}. The record is {state} now, with {} attempts.", record.last_attempt()),
+        format!(
+            "Nothing was changed: {why}. The record is {state} now; its last attempt is {}.",
+            record.last_attempt()
+        ),
     )
 }
 
@@ -201,11 +200,12 @@ fn audit(record: &Record, decision: &str, by: &Author, result: &'static str) {
     );
 }
 
-async fn within_patience<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, Refusal> {
-    match timeout(STORE_PATIENCE, asked).await {
-        Ok(answered) => answered.map_err(unavailable),
-        Err(_) => Err(unavailable(StoreError::Unavailable("it does not answer in time".into()))),
-    }
+fn unread(error: StoreError) -> Refusal {
+    let detail = match &error {
+        StoreError::Corrupt => "The stored record cannot be read; its key is refused from now on.".to_owned(),
+        error => format!("The store cannot be asked now: {error}."),
+    };
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store-unavailable", detail).retry_after(1)
 }
 
 fn unavailable(error: StoreError) -> Refusal {

@@ -23,6 +23,7 @@ use crate::model::record::{Doubt, Record, RecordState, Refusal};
 use crate::model::time::Timestamp;
 use crate::plan::reconcile::{Reconcile, Values};
 use crate::store::StoreError;
+use crate::store::list::{NoSuchPlace, Page, Query, Repeats};
 use crate::telemetry::trace::Trace;
 
 /// How often it is looked whether another node's lookup is over.
@@ -213,26 +214,51 @@ impl Engine {
         );
     }
 
-    /// A record as it stands, within a store's patience.
-    pub(super) async fn read_record(&self, id: RecordId) -> Result<Option<Arc<Record>>, StoreError> {
-        let started = Instant::now();
-        let read = timeout(STORE_TIMEOUT, self.store.read(id)).await;
-        self.metrics.store_latency("read", started.elapsed());
-        let read = read.unwrap_or_else(|_| Err(StoreError::Unavailable("no answer from the store in time".into())));
-        read.inspect_err(|_| self.metrics.store_errors("read"))
+    /// A record as it stands.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn read_record(&self, id: RecordId) -> Result<Option<Arc<Record>>, StoreError> {
+        self.of_store("read", self.store.read(id), StoreError::Unavailable).await
     }
 
-    /// Writes what somebody else than its owner has to say about a record, within
-    /// a store's patience.
+    /// A page of records.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn list(&self, query: Query) -> Result<Result<Page, NoSuchPlace>, StoreError> {
+        self.of_store("list", self.store.list(query), StoreError::Unavailable).await
+    }
+
+    /// How often a record was asked for again.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn repeats(&self, id: RecordId) -> Result<Repeats, StoreError> {
+        self.of_store("read", self.store.repeats(id), StoreError::Unavailable).await
+    }
+
+    /// Writes what somebody else than its owner has to say about a record.
     ///
     /// # Errors
     /// [`StoreError`]; whether it was written is then as open as that says.
     pub async fn amend(&self, id: RecordId, amendment: Amendment) -> Result<Result<Arc<Record>, Refusal>, StoreError> {
+        self.of_store("amend", self.store.amend(id, amendment), StoreError::Unclear).await
+    }
+
+    /// Waits for a store within its patience, and counts how it went. `silent` is
+    /// what it means if nothing comes.
+    async fn of_store<T>(
+        &self,
+        operation: &'static str,
+        asked: impl Future<Output = Result<T, StoreError>>,
+        silent: fn(String) -> StoreError,
+    ) -> Result<T, StoreError> {
         let started = Instant::now();
-        let amended = timeout(STORE_TIMEOUT, self.store.amend(id, amendment)).await;
-        self.metrics.store_latency("amend", started.elapsed());
-        let amended = amended.unwrap_or_else(|_| Err(StoreError::Unclear("no answer from the store in time".into())));
-        amended.inspect_err(|_| self.metrics.store_errors("amend"))
+        let answered = timeout(STORE_TIMEOUT, asked).await;
+        self.metrics.store_latency(operation, started.elapsed());
+        let answered = answered.unwrap_or_else(|_| Err(silent("no answer from the store in time".into())));
+        answered.inspect_err(|_| self.metrics.store_errors(operation))
     }
 }
 

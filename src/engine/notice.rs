@@ -10,12 +10,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::Engine;
-use super::settle::STORE_TIMEOUT;
 use crate::destination::{Outbound, OutboundBody, Wanted};
 use crate::model::decision::Amendment;
 use crate::model::inquiry::Errand;
@@ -39,14 +39,20 @@ impl Engine {
         if self.amend(id, Amendment::Undertake(doubt.token, Errand::Notice, until)).await?.is_err() {
             return Ok(());
         }
-        let repeats = timeout(STORE_TIMEOUT, self.store.repeats(id)).await;
-        let repeats = repeats.ok().and_then(Result::ok).unwrap_or_default();
+        let repeats = self.repeats(id).await.unwrap_or_default();
         let document = receipt::receipt(record, &repeats).to_string();
-        let sent = match &notify.to {
-            Recipient::Webhook { destination, target, headers } => {
-                timeout(PATIENCE, self.post(destination, target, headers.clone(), document)).await
+        let sent = async {
+            match &notify.to {
+                Recipient::Webhook { destination, target, headers } => {
+                    self.post(destination, target, headers.clone(), document).await
+                }
+                Recipient::Command(command) => run(command, document).await,
             }
-            Recipient::Command(command) => timeout(PATIENCE, run(command, document)).await,
+        };
+        let sent = tokio::select! {
+            sent = timeout(PATIENCE, sent) => sent,
+            // A stop waits for no recipient: another node, or the next run, tells.
+            () = self.stopping.draining.cancelled() => return Ok(()),
         };
         match sent.unwrap_or_else(|_| Err("it did not take it in time".into())) {
             Ok(()) => {
@@ -84,17 +90,32 @@ impl Engine {
     }
 }
 
+/// A command that runs, and what it has started. All of it ends if this is dropped
+/// before it was waited for.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // Where all have ended there is nobody to signal.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
 /// Runs a command with the document on its standard input.
 async fn run(command: &[String], document: String) -> Result<(), String> {
     let (program, arguments) = command.split_first().ok_or("there is no command")?;
     let mut child = Command::new(program)
         .args(arguments)
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| format!("it cannot be run: {error}"))?;
+    let mut group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
     if let Some(mut input) = child.stdin.take()
         && let Err(error) = input.write_all(document.as_bytes()).await
         // One that does not read it may know enough without it.
@@ -103,5 +124,7 @@ async fn run(command: &[String], document: String) -> Result<(), String> {
         return Err(format!("it cannot be written to: {error}"));
     }
     let ended = child.wait().await.map_err(|error| error.to_string())?;
+    // What goes on behind it is meant to, and its number is free.
+    group.0 = None;
     if ended.success() { Ok(()) } else { Err(format!("it ended with {ended}")) }
 }

@@ -11,12 +11,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, Semaphore};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Engine;
 use super::inquire::{Inquired, asks_at, is_given_up};
 use super::lookup::Inquirer;
-use super::settle::STORE_TIMEOUT;
 use crate::entropy;
 use crate::model::inquiry::Inquiry;
 use crate::model::key::{Lineage, RecordId};
@@ -202,10 +201,7 @@ impl Engine {
         loop {
             let query = Query { filter: filter.clone(), after: after.take(), limit: WALK_PAGE };
             let started = Instant::now();
-            let page = timeout(STORE_TIMEOUT, self.store.list(query)).await;
-            self.metrics.store_latency("list", started.elapsed());
-            let page = page.unwrap_or_else(|_| Err(StoreError::Unavailable("no answer from the store in time".into())));
-            let Ok(page) = page.inspect_err(|_| self.metrics.store_errors("list"))? else { return Ok(()) };
+            let Ok(page) = self.list(query).await? else { return Ok(()) };
             for record in &page.records {
                 self.note_next(record, routes);
             }

@@ -28,7 +28,14 @@ async fn a_web_page_cannot_ask_through_its_readers_browser() {
     let destination = Destination::start().await;
     let proxy = Proxy::before(&destination).await;
     let port = proxy.admin().port();
-    for host in [format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")] {
+    // A tunnel has a port of its own.
+    for host in [
+        "localhost".to_owned(),
+        "localhost:9999".into(),
+        format!("localhost:{port}"),
+        format!("127.0.0.1:{port}"),
+        format!("[::1]:{port}"),
+    ] {
         assert_eq!(ask(&proxy, get("/metrics").with("Host", &host)).await.status, 200, "{host}");
     }
     let own = || get("/metrics").with("Host", &proxy.admin().to_string());
@@ -37,11 +44,21 @@ async fn a_web_page_cannot_ask_through_its_readers_browser() {
         get("/metrics").with("Host", "evil.test"),
         own().header("Origin", "http://evil.test"),
         own().header("Sec-Fetch-Site", "cross-site"),
+        get("http://evil.test/metrics").with("Host", &proxy.admin().to_string()),
     ];
     for request in foreign {
         let answer = ask(&proxy, request.clone()).await;
         assert_eq!(answer.status, 403, "{request:?}");
         assert!(!answer.text().contains("onceward_"));
+    }
+    // Of two, nobody knows which one another server would go by.
+    let origin = format!("http://{}", proxy.admin());
+    for twice in [
+        own().header("Host", "evil.test"),
+        own().header("Origin", &origin).header("Origin", "http://evil.test"),
+        own().header("Authorization", "Bearer a").header("Authorization", "Bearer b"),
+    ] {
+        assert_eq!(ask(&proxy, twice.clone()).await.status, 400, "{twice:?}");
     }
 }
 
@@ -58,4 +75,6 @@ async fn with_a_token_all_but_health_needs_it() {
         assert!(matches!(ask(&proxy, refused).await.status, 401 | 403));
     }
     assert_eq!(ask(&proxy, get("/metrics").bearer("operators-only")).await.status, 200);
+    let in_lower_case = get("/metrics").with("Authorization", "bearer operators-only");
+    assert_eq!(ask(&proxy, in_lower_case).await.status, 200, "the name of a scheme has no case");
 }

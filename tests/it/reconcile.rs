@@ -491,3 +491,34 @@ async fn what_is_found_is_held_to_the_limit_of_stored_answers() {
     assert_eq!(retried.is_problem(409, "response-not-stored").json()["original_status"], 201);
     assert_eq!(shop.orders(), 1);
 }
+
+/// A stop waits for no recipient, and leaves nothing running that a command has
+/// started.
+#[tokio::test]
+async fn a_stop_does_not_wait_for_whoever_is_told() {
+    let destination = Destination::that(|_| Script::close()).await;
+    let pager = Destination::that(|_| Script::stall()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let begun = folder.path().join("begun");
+    let script = format!("sleep 600 & echo $! > {}; wait", begun.display());
+    let hanging = [format!("url: \"http://{}/page\"", pager.address()), format!("command: [sh, -c, \"{script}\"]")];
+    for to in hanging {
+        let notify = format!("notify: {{ after: 0s, {to} }}");
+        let mut proxy = Proxy::with(Config::new().top(&notify).top("shutdown_grace: 20s"), &destination).await;
+        proxy.send(&pay("k")).await.is_unknown(502);
+        eventually(
+            "somebody is told",
+            async || if to.starts_with("url") { pager.executions() > 0 } else { begun.exists() },
+        )
+        .await;
+        let stopped = std::time::Instant::now();
+        proxy.term();
+        assert!(proxy.ends().await.success());
+        assert!(stopped.elapsed() < std::time::Duration::from_secs(10), "{to}: {:?}", stopped.elapsed());
+    }
+    let child = std::fs::read_to_string(&begun).unwrap();
+    let child = format!("/proc/{}/stat", child.trim());
+    // One that nobody waits for may stay as a zombie.
+    let runs = || std::fs::read_to_string(&child).is_ok_and(|stat| !stat.contains(") Z "));
+    eventually("what the command has started is gone", async || !runs()).await;
+}

@@ -618,3 +618,62 @@ fn an_admin_side_that_is_not_there_is_told_about() {
     assert!(ran.err.contains("cannot reach the admin side at 127.0.0.1:1"), "{}", ran.err);
     assert_eq!(run(&["records", "list", "--admin", "ftp://x"]).code, Some(2));
 }
+
+/// Whoever else answers there, in JSON even, has decided nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_server_is_not_taken_for_an_admin_side() {
+    let says = reply(200).json(r#"{"records":[],"id":"x","forgotten":true}"#);
+    let destination = Destination::that(move |_| says.clone().into()).await;
+    let proxy = Proxy::before(&destination).await;
+    let traffic = format!("http://{}", proxy.address());
+    let id = "0".repeat(32);
+    let by = ["--operator", "ana", "--reason", "x", "--admin", &traffic];
+    for command in [&["list"][..], &["show", &id]] {
+        let ran = run(&[&["records"], command, &by[4..]].concat());
+        assert!(ran.code == Some(1) && ran.err.contains("no admin side"), "{ran:?}");
+    }
+    for command in [&["forget", &id][..], &["erase", &id], &["resolve", &id, "--not-executed"]] {
+        let ran = run(&[&["records"], command, &by].concat());
+        assert!(ran.code == Some(1) && ran.err.contains("no admin side"), "{ran:?}");
+    }
+}
+
+/// The file takes its token from the very variable that the command would.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_says_where_and_with_which_token() {
+    let destination = Destination::start().await;
+    let mut proxy = Proxy::prepared(Config::new().admin("token: \"${ONCEWARD_ADMIN_TOKEN}\""), &destination);
+    proxy.variable("ONCEWARD_ADMIN_TOKEN", "operators-only");
+    proxy.start_again().await;
+    let file = proxy.config_file().display().to_string();
+    let list = |variables: &[(&str, &str)]| {
+        let mut command = std::process::Command::new(crate::support::program::PROGRAM);
+        command.args(["records", "list", "--config", &file]).envs(variables.iter().copied());
+        command.output().unwrap()
+    };
+    let listed = list(&[("ONCEWARD_ADMIN_TOKEN", "operators-only"), ("ONCEWARD_ADMIN", "http://127.0.0.1:1")]);
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    let unset = list(&[]);
+    assert!(String::from_utf8_lossy(&unset.stderr).contains("ONCEWARD_ADMIN_TOKEN"));
+}
+
+/// What operators ask of a store that is gone is counted as what clients do.
+#[tokio::test]
+async fn a_store_that_does_not_answer_operators_is_counted() {
+    let destination = Destination::that_first(Script::close()).await;
+    let mut redis = RedisServer::start();
+    let proxy = Proxy::with(Config::new().redis(&redis.url(), ""), &destination).await;
+    proxy.send(&pay("k")).await.is_unknown(502);
+    let id = only_unknown(&proxy).await;
+    redis.kill();
+    for (request, operation) in [
+        (get("/v1/records?state=unknown"), "list"),
+        (get(&format!("/v1/records/{id}")), "read"),
+        (order(&id, "resolve", &decided("not-executed")), "read"),
+    ] {
+        let answer = ask(&proxy, &request).await;
+        assert_eq!(answer.status, 503, "{answer:#?}");
+        let counted = format!("onceward_store_errors_total{{operation=\"{operation}\"}}");
+        assert!(proxy.metric(&counted).await > 0, "{counted}");
+    }
+}

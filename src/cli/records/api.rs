@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::response::Parts;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
@@ -11,6 +12,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::admin::ADMIN;
 use crate::cli::Usage;
 
 /// How long one answer may take.
@@ -64,21 +66,29 @@ impl Api {
 
     async fn ask(&self, method: Method, target: &str, body: Vec<u8>) -> anyhow::Result<Value> {
         let asked = timeout(PATIENCE, self.exchange(method, target, body)).await;
-        let (status, body) = asked.map_err(|_| anyhow!("{} does not answer in time", self.authority))??;
+        let late = "does not answer in time; a decision may have been taken all the same: look at the record again";
+        let (head, body) = asked.map_err(|_| anyhow!("{} {late}", self.authority))??;
+        let status = head.status;
+        if !head.headers.contains_key(ADMIN) {
+            bail!(
+                "what answers at {} ({status}) is no admin side of onceward; see `admin.address` and --admin",
+                self.authority
+            );
+        }
         let document = || serde_json::from_slice::<Value>(&body).unwrap_or_default();
         if status.is_success() {
-            return serde_json::from_slice(&body).context("the answer is no JSON; is this the admin address?");
+            return serde_json::from_slice(&body).context("the answer is no JSON");
         }
         match document()["detail"].as_str() {
             Some(detail) if status == StatusCode::UNAUTHORIZED => {
                 bail!("{detail} Set ONCEWARD_ADMIN_TOKEN, or give --config FILE.")
             }
             Some(detail) => bail!("{detail}"),
-            None => bail!("{} answered {status}; is this the admin address of a proxy?", self.authority),
+            None => bail!("{} answered {status}", self.authority),
         }
     }
 
-    async fn exchange(&self, method: Method, target: &str, body: Vec<u8>) -> anyhow::Result<(StatusCode, Vec<u8>)> {
+    async fn exchange(&self, method: Method, target: &str, body: Vec<u8>) -> anyhow::Result<(Parts, Vec<u8>)> {
         let cannot = || {
             format!(
                 "cannot reach the admin side at {}; is the proxy running there? See `admin.address`, --admin and ONCEWARD_ADMIN",
@@ -97,10 +107,10 @@ impl Api {
         }
         let answer =
             sender.send_request(request.body(Full::new(bytes::Bytes::from(body)))?).await.with_context(cannot)?;
-        let status = answer.status();
-        let body = answer.into_body().collect().await.context("the answer broke off")?.to_bytes().to_vec();
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await.context("the answer broke off")?.to_bytes().to_vec();
         drop(sender);
         running.abort();
-        Ok((status, body))
+        Ok((head, body))
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clap::builder::NonEmptyStringValueParser;
 use serde_json::{Map, Value, json};
 
 use super::{Reach, full_id, show};
@@ -15,10 +16,10 @@ use crate::cli::Usage;
 #[derive(Debug, clap::Args)]
 struct By {
     /// Your name
-    #[arg(long, env = "ONCEWARD_OPERATOR", value_name = "NAME")]
+    #[arg(long, env = "ONCEWARD_OPERATOR", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     operator: String,
     /// Why: what you found out, and where
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     reason: String,
 }
 

@@ -2,9 +2,11 @@
 
 use std::io::Write;
 
+use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
 
 use super::{Reach, encoded, show};
+use crate::config;
 
 /// List records
 #[derive(Debug, clap::Args)]
@@ -19,10 +21,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAME")]
     route: Option<String>,
     /// Begun so long ago or longer, such as 10m
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     older_than: Option<String>,
     /// An operator of this name decided about them
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     operator: Option<String>,
     /// The reason of a decision contains this
     #[arg(long, value_name = "TEXT")]
@@ -38,6 +40,11 @@ pub(super) struct Arguments {
     json: bool,
     #[command(flatten)]
     reach: Reach,
+}
+
+/// A duration as it is written; the proxy reads it again.
+fn duration(text: &str) -> Result<String, String> {
+    config::duration(text).map(|_| text.to_owned())
 }
 
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<()> {

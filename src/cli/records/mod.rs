@@ -41,11 +41,11 @@ enum Command {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which proxy")]
 struct Reach {
-    /// The admin address of the proxy [default: http://127.0.0.1:8081]
-    #[arg(long, env = "ONCEWARD_ADMIN", value_name = "URL")]
+    /// The admin address of the proxy [env: ONCEWARD_ADMIN] [default: http://127.0.0.1:8081]
+    #[arg(long, value_name = "URL")]
     admin: Option<String>,
-    /// The admin token
-    #[arg(long, env = "ONCEWARD_ADMIN_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    /// The admin token [env: ONCEWARD_ADMIN_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
     /// Read the admin address and the token from this configuration file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["admin", "token"])]
@@ -54,8 +54,11 @@ struct Reach {
 
 impl Reach {
     fn api(&self) -> anyhow::Result<Api> {
+        // The file may well take its token from the same variable.
         let Some(file) = &self.config else {
-            return Api::at(self.admin.as_deref().unwrap_or(DEFAULT_ADMIN), self.token.clone());
+            let admin = self.admin.clone().or_else(|| super::environment("ONCEWARD_ADMIN"));
+            let token = self.token.clone().or_else(|| super::environment("ONCEWARD_ADMIN_TOKEN"));
+            return Api::at(admin.as_deref().unwrap_or(DEFAULT_ADMIN), token);
         };
         let plan = config::load(file, &super::environment)?.plan;
         let admin = plan.admin.context("this configuration has no admin side (`admin.address: off`)")?;
@@ -91,6 +94,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 /// A record as it is named on the command line: its id, or the beginning of it.
 async fn full_id(api: &Api, given: &str) -> anyhow::Result<String> {
+    let given = &given.to_ascii_lowercase();
     const ID: usize = 32;
     const SHORTEST: usize = 6;
     let is_hex = given.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));

@@ -121,7 +121,7 @@ impl Sheet<'_> {
                 "NOT EXECUTED: {}. The key is open: the next request with it is executed.",
                 self.text("released_because")
             ),
-            "expired" => "EXPIRED: the answer is gone, and the key is still remembered. A retry gets 409 key-expired and is not executed.".into(),
+            "expired" => "EXPIRED: its time is over, and the key is still remembered. A retry gets 409 key-expired and is not executed.".into(),
             other => printable(other),
         }
     }
