@@ -1,6 +1,8 @@
 //! The embedded store under 1, 16, 64 and 256 tasks: how many first requests, of
 //! two durable writes each, a second when all that wait share an fsync.
 
+#![allow(clippy::expect_used, reason = "what is not measured rightly has to be loud")]
+
 mod support;
 
 use std::sync::Arc;

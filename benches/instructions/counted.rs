@@ -2,6 +2,8 @@
 //! needs is made in its setup and dropped in its teardown, which looks at the
 //! outcome; neither is counted.
 
+#![allow(clippy::expect_used, reason = "what is not measured rightly has to be loud")]
+
 use std::hint::black_box;
 use std::sync::Arc;
 

@@ -21,20 +21,17 @@ pub const BOOT: BootId = BootId::from_bytes([7; 8]);
 /// When it began, for clocks that stand still.
 pub const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
+/// How many claims this process has made.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
 /// A source of claims, each on a record that nobody asked for before.
 pub struct Claims {
     like: Offer,
-    made: AtomicU64,
 }
 
 impl Claims {
     /// Claims of POSTs with 200 bytes of JSON on a route with the defaults.
     pub fn new() -> Self {
-        Self::new_after(0)
-    }
-
-    /// The same from that number on, for a store that has records of others.
-    pub fn new_after(number: u64) -> Self {
         let plan = plan("  - path: /orders\n");
         let request = Arrived::post("/orders", "order-0001", bodies::json(200));
         let (route, path) = request.route(&plan);
@@ -57,25 +54,21 @@ impl Claims {
             needs: None,
             span: None,
         };
-        Self { like, made: AtomicU64::new(number) }
+        Self { like }
     }
 
     /// The next one.
     pub fn next(&self) -> Offer {
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let key = Part::Text(format!("order-{number}").into());
-        Offer { identity: Identity::of(&self.like.route, &[], &[key]), ..self.again(number) }
+        let offer = self.retry(&self.like);
+        let key = Part::Text(offer.attempt_id.to_string().into());
+        Offer { identity: Identity::of(&offer.route, &[], &[key]), ..offer }
     }
 
-    /// The same request for the same record, under another token.
-    fn again(&self, number: u64) -> Offer {
-        let token = AttemptToken::from_bytes(u128::from(number).to_be_bytes());
-        Offer { token, attempt_id: number, ..self.like.clone() }
-    }
-
-    /// A retry of `first`.
+    /// A retry of `first`: the same request, and a token of its own.
     pub fn retry(&self, first: &Offer) -> Offer {
-        Offer { identity: first.identity, ..self.again(self.made.fetch_add(1, Ordering::Relaxed)) }
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let token = AttemptToken::from_bytes(u128::from(number).to_be_bytes());
+        Offer { token, attempt_id: number, ..first.clone() }
     }
 }
 
