@@ -8,9 +8,9 @@ mod counted;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
-/// The version of the runner, which has to be that of the library.
+/// The version of the runner, which has to be that of the library in Cargo.toml.
 const RUNNER: &str = "0.20.0";
 
 fn main() -> ExitCode {
@@ -27,17 +27,23 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What cannot be started, and how it is installed.
-fn missing() -> Vec<(&'static str, String)> {
+/// What is not there, and how it is installed.
+fn missing() -> Vec<(String, String)> {
     let runner = option_env!("GUNGRAUN_RUNNER").unwrap_or("gungraun-runner");
     let valgrind = std::env::var("GUNGRAUN_VALGRIND_BIN").unwrap_or_else(|_| "valgrind".into());
-    let install = format!("cargo install gungraun-runner --version {RUNNER} --locked");
-    let needed =
-        [("valgrind", valgrind.as_str(), "apt-get install valgrind".into()), ("gungraun-runner", runner, install)];
-    needed.into_iter().filter(|(_, program, _)| !starts(program)).map(|(what, _, install)| (what, install)).collect()
+    let mut missing = Vec::new();
+    if version(&valgrind).is_none() {
+        missing.push(("valgrind".into(), "apt-get install valgrind".into()));
+    }
+    if version(runner).is_none_or(|version| !version.ends_with(RUNNER)) {
+        let install = format!("cargo install gungraun-runner --version {RUNNER} --locked");
+        missing.push((format!("gungraun-runner {RUNNER}"), install));
+    }
+    missing
 }
 
-fn starts(program: &str) -> bool {
-    let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    version.is_ok_and(|status| status.success())
+/// What a program says of itself; `None` if it cannot be started.
+fn version(program: &str) -> Option<String> {
+    let said = Command::new(program).arg("--version").output().ok()?;
+    said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }
