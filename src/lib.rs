@@ -31,7 +31,7 @@
 //! says about itself, [`orphans`] the check that no plan loses sight of live
 //! records, [`tls`] makes TLS of certificates and keys, [`seal`] keeps a secret in
 //! a store, [`receipt`] is what there is to tell of a record. [`cli`] has one file a
-//! command; [`ledger`] is the practice destination, [`bench`] the load bench. Imports run one way;
+//! command; [`ledger`] is the practice destination, [`mod@bench`] the load bench. Imports run one way;
 //! `tests/architecture.rs` holds them to it.
 
 pub mod admin;
