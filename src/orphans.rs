@@ -23,7 +23,7 @@ pub fn check(plan: &Plan, uses: Vec<LineageUse>, now: Timestamp) -> Result<(), O
     }
     let reached = |usage: &LineageUse| {
         plan.router.routes().iter().any(|route| {
-            route.lineage() == usage.lineage || route.formerly.iter().any(|former| former.lineage() == usage.lineage)
+            route.lineage == usage.lineage || route.formerly.iter().any(|former| former.lineage == usage.lineage)
         })
     };
     let lives = |usage: &LineageUse| usage.open > 0 || usage.live_until > now;

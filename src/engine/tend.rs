@@ -128,11 +128,11 @@ impl Routes {
         let mut by_lineage = HashMap::new();
         for route in plan.router.routes() {
             for former in &route.formerly {
-                by_lineage.entry(former.lineage()).or_insert_with(|| Arc::clone(route));
+                by_lineage.entry(former.lineage).or_insert_with(|| Arc::clone(route));
             }
         }
         for route in plan.router.routes() {
-            by_lineage.insert(route.lineage(), Arc::clone(route));
+            by_lineage.insert(route.lineage, Arc::clone(route));
         }
         Self { plan, by_lineage }
     }

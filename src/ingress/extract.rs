@@ -194,7 +194,7 @@ pub fn extract(
     let scope_parts = scope(policy, source)?;
     let key: Arc<str> = key_parts.iter().map(Part::as_text).collect::<String>().into();
     let identity = Identity::of(&route.name, &scope_parts, &key_parts);
-    let present = candidate(&route.name, route.lineage(), identity, policy.forward_key.as_ref(), source, &key)?;
+    let present = candidate(&route.name, route.lineage, identity, policy.forward_key.as_ref(), source, &key)?;
     let former = former(route, source, &key)?;
     let digested = source.body.digest(policy.fingerprint.body, &policy.fingerprint.ignore).map_err(body_invalid)?;
     let content_type = content_type(&head.headers, &digested.applied);
@@ -268,7 +268,7 @@ fn former(route: &Route, source: &Source<'_>, key: &str) -> Result<Vec<Candidate
         let scope_parts = former.scope.evaluate(source).map_err(|error| unusable(Code::ScopeInvalid, &error))?;
         let identity = Identity::of(&former.name, &scope_parts, &key_parts);
         let forward = route.policy.forward_key.as_ref();
-        candidates.push(candidate(&former.name, former.lineage(), identity, forward, source, key)?);
+        candidates.push(candidate(&former.name, former.lineage, identity, forward, source, key)?);
     }
     Ok(candidates)
 }

@@ -22,6 +22,9 @@ pub struct NormalPath {
 
 /// Unreserved escapes decoded once; dot and empty segments removed.
 pub fn strict(path: &str) -> NormalPath {
+    if is_plain(path) {
+        return normal(path);
+    }
     normal(&without_dots(&decode(path, Decode::Unreserved), Empty::Counts))
 }
 
@@ -39,11 +42,22 @@ pub fn without_parameters(path: &str) -> NormalPath {
 /// is one form, and so is the path of a server that resolves none. A path that
 /// begins with two slashes is to some a host and a path.
 pub fn lenient(path: &str) -> Vec<NormalPath> {
+    if is_plain(path) {
+        return vec![NormalPath { trailing_slash: false, ..normal(&path.to_ascii_lowercase()) }];
+    }
     let mut forms = readings(path);
     forms.extend(behind_hosts(path).iter().flat_map(|path| readings(path)));
     forms.sort_unstable();
     forms.dedup();
     forms
+}
+
+/// Whether no server makes anything else of a path than what is written, its
+/// case apart. Nearly every path is so, and the forms need not be made.
+fn is_plain(path: &str) -> bool {
+    let is_quiet = |byte: u8| byte.is_ascii_alphanumeric() || b"/.-_~:@!$&'()*+,=".contains(&byte);
+    let is_read_otherwise = |pair: &[u8]| matches!(pair, b"//" | b"/." | b"..");
+    path.starts_with('/') && path.bytes().all(is_quiet) && !path.as_bytes().windows(2).any(is_read_otherwise)
 }
 
 /// What is the path where what follows two slashes is a host (RFC 3986, section
@@ -175,6 +189,8 @@ fn folded(path: &str) -> NormalPath {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn text(path: &NormalPath) -> String {
@@ -269,6 +285,17 @@ mod tests {
             ("/orders/./refund", "/orders/./refund"),
         ] {
             assert!(lenient(path).iter().any(|form| text(form) == left), "{path}: {:?}", lenient(path));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_for_plain_has_no_other_reading(path in "(/[aB7._~:@!$&'()*+,=-]{0,4}){1,4}") {
+            prop_assert_eq!(strict(&path), normal(&without_dots(&decode(&path, Decode::Unreserved), Empty::Counts)));
+            if is_plain(&path) {
+                prop_assert_eq!(lenient(&path), readings(&path));
+                prop_assert!(behind_hosts(&path).is_empty());
+            }
         }
     }
 

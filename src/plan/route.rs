@@ -30,6 +30,8 @@ pub struct Route {
     pub has_own_destination: bool,
     /// What it promises.
     pub policy: Policy,
+    /// How it makes identities now.
+    pub lineage: Lineage,
     /// Earlier identities whose records still count.
     pub formerly: Vec<Former>,
 }
@@ -43,6 +45,8 @@ pub struct Former {
     pub key: Template,
     /// The scope template it had.
     pub scope: Template,
+    /// How it made identities then.
+    pub lineage: Lineage,
 }
 
 /// A destination and how patient the proxy is with it.
@@ -123,24 +127,21 @@ enum Segment {
 impl Route {
     /// Whether it is for requests to `host`, with or without a port.
     fn is_for_host(&self, host: &str) -> bool {
+        let Some(wanted) = &self.host else { return true };
         // The root's dot is left out by whoever does not mean it (RFC 1034,
         // section 3.1).
         let without_port = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
         let name = without_port.map_or(host, |(name, _)| name);
         let name = name.strip_suffix('.').unwrap_or(name);
-        self.host.as_deref().is_none_or(|wanted| wanted == host || wanted == name)
-    }
-
-    /// How this route makes identities now.
-    pub fn lineage(&self) -> Lineage {
-        Lineage::of(&self.name, &self.policy.key.canonical(), &self.policy.scope.canonical())
+        wanted == host || wanted == name
     }
 }
 
 impl Former {
-    /// How the route made identities then.
-    pub fn lineage(&self) -> Lineage {
-        Lineage::of(&self.name, &self.key.canonical(), &self.scope.canonical())
+    /// The identity that a route had by this name and these templates.
+    pub fn new(name: Arc<str>, key: Template, scope: Template) -> Self {
+        let lineage = Lineage::of(&name, &key.canonical(), &scope.canonical());
+        Self { name, key, scope, lineage }
     }
 }
 

@@ -318,7 +318,7 @@ impl Server {
 
 /// Tells the other nodes what this one makes from now on.
 async fn announce(store: &dyn Store, plan: &Plan) {
-    let lineages = plan.router.routes().iter().map(|route| route.lineage()).collect();
+    let lineages = plan.router.routes().iter().map(|route| route.lineage).collect();
     if let Err(error) = store.announce(lineages).await {
         tracing::debug!(%error, "the other nodes are told later which routes this one has");
     }

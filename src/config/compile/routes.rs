@@ -61,6 +61,7 @@ pub(super) fn compile(
                 has_own_destination: draft.fields.fields("destination").is_some(),
                 destination: destination?,
                 policy: policy?,
+                lineage: draft.lineage()?,
                 formerly: formerly?,
             };
             warnings::route(&draft.fields, &route, file, report);
@@ -224,20 +225,19 @@ fn formerly(draft: &Draft, drafts: &[Draft], around: Around<'_>, report: &mut Re
         if fields.is_refused("key") || fields.is_refused("scope") {
             continue;
         }
-        let former = Former {
-            name: Arc::from(fields.text("name")?),
-            key: fields.template("key").unwrap_or(key).clone(),
-            scope: fields.template("scope").unwrap_or(scope).clone(),
-        };
-        let lineage = former.lineage();
-        if let Some(present) = drafts.iter().find(|present| present.lineage() == Some(lineage)) {
+        let former = Former::new(
+            Arc::from(fields.text("name")?),
+            fields.template("key").unwrap_or(key).clone(),
+            fields.template("scope").unwrap_or(scope).clone(),
+        );
+        if let Some(present) = drafts.iter().find(|present| present.lineage() == Some(former.lineage)) {
             let message = format!(
                 "this is the present identity of the route {}; an earlier one differs in its name, key or scope",
                 named_at(present).origin.in_words()
             );
             report.error(&given.at, message);
         }
-        if formers.iter().any(|other| other.lineage() == lineage) {
+        if formers.iter().any(|other| other.lineage == former.lineage) {
             report.error(&given.at, "this identity is listed twice");
         }
         formers.push(former);
