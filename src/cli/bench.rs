@@ -18,17 +18,17 @@ use crate::tls::{ClientTls, authorities, system_authorities};
 
 const EXAMPLES: &str = "Examples:
   onceward demo                                    in another terminal, then
-  onceward bench                                   200 requests a second for 10 s, 15 % of them repeats
+  onceward bench                                   200 requests a second for 10 s, 15 % repeats
   onceward bench --rate 100..2000 --duration 60s   ever faster
   onceward bench --connections 64 --duplicates 0   as fast as it goes, nothing repeated
   onceward bench --find-max 20ms                   the highest rate whose p99 is below 20 ms
   onceward bench --json new.json --compare old.json
 
-Shares are of all requests: `5%` or `0.05`. Requests are sent when they are due, whatever became of
-those before, and latency counts from then; without --rate, and with --connections, each connection
-sends when it was answered (closed loop). The check counts at the practice ledger, or at any URL whose
-answer is JSON with `by_key`, an object with the number of executions of each key. Exit status 1: the
-check failed, or there was nothing to check.";
+Shares are of all requests: `5%` or `0.05`. Requests are sent when they are due, whatever became
+of those before, and latency counts from then; with --connections and without --rate, each
+connection sends when it was answered (closed loop). The check counts at the practice ledger, or
+at any URL whose answer is JSON with `by_key`, an object with the number of executions of each
+key. Exit status 1: the check failed, or there was nothing to check.";
 
 /// Send load with repeats in it, and check that no key was executed twice
 #[derive(Debug, clap::Args)]
