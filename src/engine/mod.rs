@@ -30,6 +30,7 @@ mod settle;
 mod tend;
 mod waiter;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,9 +53,21 @@ use request::Guarded;
 use tend::Agenda;
 use waiter::Flights;
 
-/// Everything the machine works with. Cheap to clone.
+/// The machine. Whoever works for it has one: a clone is a count.
 #[derive(Debug, Clone)]
-pub struct Engine {
+pub struct Engine(Arc<Parts>);
+
+impl Deref for Engine {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+/// Everything the machine works with.
+#[derive(Debug)]
+pub struct Parts {
     /// Where records live.
     pub store: Arc<dyn Store>,
     /// Where requests go.
@@ -113,7 +126,7 @@ impl Engine {
             // Ends with the store.
             tokio::spawn(flights.clone().hear(news));
         }
-        let engine = Self {
+        let engine = Self(Arc::new(Parts {
             store,
             destination,
             clock,
@@ -130,7 +143,7 @@ impl Engine {
             careless: Arc::default(),
             has_peers,
             tasks: TaskTracker::new(),
-        };
+        }));
         engine.metrics.started(engine.clock.now());
         engine.keep_counting();
         engine
