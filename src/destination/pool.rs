@@ -227,7 +227,9 @@ impl Pool {
         plan: &DestinationPlan,
         keep_alive: Option<Duration>,
     ) -> Result<Box<dyn Granted>, Failure> {
-        match connect::open(plan, HttpVersions::Http1).await.map_err(classify::connect)? {
+        // It is rare, and so large that every request would have to carry it.
+        let opened = Box::pin(connect::open(plan, HttpVersions::Http1)).await;
+        match opened.map_err(classify::connect)? {
             Opened::Http1(connection) => Ok(self.lend(connection, keep_alive)),
             // It was not offered.
             Opened::Http2(_) => Err(classify::connect(format!("{}: HTTP/2, unasked", plan.authority))),

@@ -121,7 +121,8 @@ impl Engine {
                 Head::Failed(failure) => return attempt.failed(claim.settle(), failure).await,
                 Head::Answered(inbound) => return attempt.receive(claim.settle(), *inbound).await,
                 Head::Stopped => return attempt.doubt(&claim.settle(), DoubtReason::Stopped, Met::Stopped).await,
-                Head::Late => return attempt.listen(claim.settle(), exchange, destination.late_answer).await,
+                // Boxed, as it is rare and holds all of `receive` once more.
+                Head::Late => return Box::pin(attempt.listen(claim.settle(), exchange, destination.late_answer)).await,
             }
         }
     }

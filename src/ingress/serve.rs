@@ -127,7 +127,7 @@ impl Ingress {
                 Ok(None) => {
                     noted.route = None;
                     self.engine.metrics.unguarded();
-                    return self.pass(request, peer, plan, &route.destination).await;
+                    return Box::pin(self.pass(request, peer, plan, &route.destination)).await;
                 }
                 Err(problem) => return Err(refuse(request, problem)),
             }
@@ -161,7 +161,7 @@ impl Ingress {
         let Some(extracted) = extracted else {
             noted.route = None;
             self.engine.metrics.unguarded();
-            return self.carry(forward.unrecorded(), &route.destination).await.map_err(told);
+            return Box::pin(self.carry(forward.unrecorded(), &route.destination)).await.map_err(told);
         };
         if self.engine.stopping.draining.is_cancelled() {
             return Err(shutting_down());
@@ -213,7 +213,7 @@ impl Ingress {
             Answer::Bypass(bypass) => {
                 noted.outcome = Some(Outcome::Bypassed);
                 let Bypass { request, busy } = *bypass;
-                let carried = self.carry(request, &route.destination).await;
+                let carried = Box::pin(self.carry(request, &route.destination)).await;
                 drop(busy);
                 let mut response = carried.map_err(bypassed)?;
                 respond::mark(&mut response, Outcome::Bypassed);

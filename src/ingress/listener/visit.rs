@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use futures_util::FutureExt;
 use http::header::{CONNECTION, COOKIE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -189,7 +190,9 @@ impl Visit {
             service_fn(move |request| {
                 let (visit, streams) = (Arc::clone(&visit), streams.clone());
                 let unanswered = visit.unanswered();
-                async move { Ok::<_, Infallible>(streams.answer(visit.answer_stream(request, unanswered)).await) }
+                // In a box: whoever runs it moves it around, more than once.
+                let answer = async move { streams.answer(visit.answer_stream(request, unanswered)).await };
+                Box::pin(answer.map(Ok::<_, Infallible>))
             })
         };
         let header_bytes = u32::try_from(visit.plan.limits.header_bytes).unwrap_or(u32::MAX);
