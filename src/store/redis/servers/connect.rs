@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::fault::{Fault, broken};
+use super::gather::Gathered;
 use super::gauge::{Gauge, Stream};
 use super::login::Login;
 use super::tls::{self, Trust};
@@ -138,7 +139,7 @@ impl Dialer {
             .set_connection_timeout(None)
             .set_pipeline_buffer_size(QUEUE);
         let (stream, gauge) = self.stream(address, login).await?;
-        let made = MultiplexedConnection::new_with_config(&introduced(), stream, config).await;
+        let made = MultiplexedConnection::new_with_config(&introduced(), Gathered::new(stream), config).await;
         let (connection, driver) = made.map_err(|error| unreachable(address, &broken(&error)))?;
         let wire = Wire { ended: self.closing.child_token(), gauge };
         let ended = wire.ended.clone();

@@ -18,6 +18,7 @@ mod cluster;
 mod connect;
 mod ear;
 mod fault;
+mod gather;
 mod gauge;
 mod histories;
 mod keep;
