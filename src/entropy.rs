@@ -16,20 +16,17 @@ fn random<const N: usize>() -> Result<[u8; N], NoEntropy> {
     Ok(bytes)
 }
 
-/// A new token: 128 random bits.
+/// A new token, 128 random bits, and a new name for its attempt, which proves
+/// nothing. Asked of the kernel in one call.
 ///
 /// # Errors
 /// [`NoEntropy`].
-pub fn attempt_token() -> Result<AttemptToken, NoEntropy> {
-    random().map(AttemptToken::from_bytes)
-}
-
-/// A new name for an attempt.
-///
-/// # Errors
-/// [`NoEntropy`].
-pub fn attempt_id() -> Result<u64, NoEntropy> {
-    random().map(u64::from_be_bytes)
+pub fn attempt() -> Result<(AttemptToken, u64), NoEntropy> {
+    let mut words = [[0; 8]; 3];
+    getrandom::fill(words.as_flattened_mut()).map_err(NoEntropy)?;
+    let [high, low, name] = words.map(u64::from_ne_bytes);
+    let token = u128::from(high) << 64 | u128::from(low);
+    Ok((AttemptToken::from_bytes(token.to_ne_bytes()), name))
 }
 
 /// A new name for this run of the process.

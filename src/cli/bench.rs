@@ -210,7 +210,7 @@ impl Bench {
 
     async fn run(&self, load: Load, stop: &CancellationToken) -> anyhow::Result<Summary> {
         let bar = bar(load.warm_up + load.pace.lasts());
-        let name = entropy::attempt_id()?;
+        let (_, name) = entropy::attempt()?;
         let tell = |news: News| {
             bar.set_position(news.elapsed.min(news.lasts).as_millis() as u64);
             bar.set_message(format!(

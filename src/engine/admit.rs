@@ -151,11 +151,9 @@ impl Engine {
                 about(Reason::KeyReused, StateName::InFlight)
             };
         }
-        let (token, attempt_id) = match (entropy::attempt_token(), entropy::attempt_id()) {
-            (Ok(token), Ok(attempt_id)) => (token, attempt_id),
-            (Err(error), _) | (_, Err(error)) => {
-                return Asked::Failed(StoreError::Unavailable(error.to_string()));
-            }
+        let (token, attempt_id) = match entropy::attempt() {
+            Ok(attempt) => attempt,
+            Err(error) => return Asked::Failed(StoreError::Unavailable(error.to_string())),
         };
         let (started, asked_at) = (Instant::now(), self.clock.boottime());
         let needs = match self.needs(request, id) {

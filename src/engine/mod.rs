@@ -175,9 +175,8 @@ impl Engine {
     /// # Errors
     /// What it does not do.
     pub async fn probe(&self, lease: Duration) -> Result<(), probe::Unfit> {
-        let no_entropy = |error: entropy::NoEntropy| StoreError::Unavailable(error.to_string());
-        let token = entropy::attempt_token().map_err(no_entropy)?;
-        let attempt_id = entropy::attempt_id().map_err(no_entropy)?;
+        let attempt = entropy::attempt();
+        let (token, attempt_id) = attempt.map_err(|error| StoreError::Unavailable(error.to_string()))?;
         probe::probe(&*self.store, self.boot, token, attempt_id, lease).await
     }
 

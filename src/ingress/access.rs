@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::problem::Code;
 use crate::engine::answer::Outcome;
+use crate::model::key::RecordId;
 use crate::telemetry::Metrics;
 use crate::telemetry::trace::Span;
 
@@ -30,7 +31,7 @@ pub(super) struct AccessLine {
     /// The number of the attempt this request made.
     pub(super) attempt: Option<u32>,
     /// The record's id.
-    pub(super) record: Option<String>,
+    pub(super) record: Option<RecordId>,
     /// The status of the answer; none if the client left before.
     pub(super) status: Option<u16>,
 }
@@ -74,7 +75,7 @@ impl Drop for AccessLine {
             code,
             attempt = self.attempt,
             trace = self.span.trace_id(),
-            key = self.record.as_deref().and_then(|id| id.get(..12)),
+            key = self.record.map(|id| id.to_string()).as_deref().and_then(|id| id.get(..12)),
             took_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             "request"
         );

@@ -12,7 +12,7 @@ use http::{HeaderMap, Request};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 
 use super::problem::{Code, Problem, body_too_large, overloaded};
 use super::upload::Uploading;
@@ -190,7 +190,7 @@ pub struct Watched<B> {
     idle: Duration,
     /// The end of it, whatever comes.
     deadline: Option<Instant>,
-    sleep: Pin<Box<Sleep>>,
+    sleep: Option<Pin<Box<Sleep>>>,
     /// Whether somebody waits for more. Time that a slow reader takes before it
     /// asks is not the sender's.
     awaited: bool,
@@ -204,7 +204,7 @@ pub struct IdleTooLong(Duration);
 impl<B> Watched<B> {
     /// Watches `inner`.
     pub fn new(inner: B, idle: Duration) -> Self {
-        Self { inner, idle, deadline: None, sleep: Box::pin(tokio::time::sleep(idle)), awaited: false }
+        Self { inner, idle, deadline: None, sleep: None, awaited: false }
     }
 
     /// The same with an end.
@@ -238,12 +238,16 @@ where
                 frame => frame.map(|frame| frame.map_err(Into::into)),
             });
         }
-        if !this.awaited {
-            this.awaited = true;
+        let patient_until = || {
             let patient_until = Instant::now() + this.idle;
-            this.sleep.as_mut().reset(this.deadline.map_or(patient_until, |deadline| deadline.min(patient_until)));
+            this.deadline.map_or(patient_until, |deadline| deadline.min(patient_until))
+        };
+        // Most bodies are there whole, and are never waited for.
+        let sleep = this.sleep.get_or_insert_with(|| Box::pin(sleep_until(patient_until())));
+        if !std::mem::replace(&mut this.awaited, true) {
+            sleep.as_mut().reset(patient_until());
         }
-        match this.sleep.as_mut().poll(cx) {
+        match sleep.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Some(Err(Box::new(IdleTooLong(this.idle))))),
             Poll::Pending => Poll::Pending,
         }

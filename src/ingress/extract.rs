@@ -234,10 +234,10 @@ fn candidate(
     source: &Source<'_>,
     key: &str,
 ) -> Result<Candidate, Problem> {
-    let record = identity.record_id().to_string();
     let forward_key = match forward {
         None => None,
         Some(forward) => {
+            let record = identity.record_id().to_string();
             let known = KeyAndRecord { key, record: &record };
             let value = forward.value.render(source, known).map_err(|error| unusable(Code::KeyInvalid, &error))?;
             value.map(|value| header_value(&value).map(|value| (forward.header.clone(), value))).transpose()?

@@ -8,7 +8,7 @@ use http_body::Body;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::body::{ClientBody, RequestBody, Watched, awaits_continue, drain, drain_request};
 use super::problem::{self, Code, Problem, overloaded};
@@ -132,15 +132,14 @@ impl<'a> Exchange<'a> {
             match &self.uploading {
                 Some(uploading) => {
                     uploading.granted();
-                    uploading.overdue(patience).await;
+                    uploading.overdue(patience, self.deadline).await;
                 }
-                None => sleep(patience).await,
+                None => sleep_until(self.deadline.min(Instant::now() + patience)).await,
             }
         };
         tokio::select! {
             answered = connection.send(request) => answered,
             () = overdue => Err(timed_out()),
-            () = sleep_until(self.deadline) => Err(timed_out()),
         }
     }
 

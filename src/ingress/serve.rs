@@ -167,7 +167,7 @@ impl Ingress {
             return Err(shutting_down());
         }
         let Extracted { key, scope, present, former, presented, values, .. } = extracted;
-        noted.record = Some(present.identity.record_id().to_string());
+        noted.record = Some(present.identity.record_id());
         let guarded = Box::new(Guarded {
             plan: Arc::clone(plan),
             route: Arc::clone(&route),

@@ -94,15 +94,16 @@ impl Shared {
 impl Uploading {
     /// Resolves when the destination has had its turn for `patience`: since the
     /// connection was granted, or since it got the last piece of the body.
-    /// While the client is waited for, no time runs.
-    pub(super) async fn overdue(&self, patience: Duration) {
+    /// While the client is waited for, no time runs but that up to `deadline`.
+    pub(super) async fn overdue(&self, patience: Duration, deadline: Instant) {
         loop {
             let now = Instant::now();
             let pace = self.0.state().pace;
             let due = match pace {
                 Pace::Awaited => now + patience,
                 Pace::Moved(at) => at + patience,
-            };
+            }
+            .min(deadline);
             if due <= now {
                 return;
             }

@@ -1,7 +1,5 @@
 //! Names and digests of a fixed size, each a type of its own.
 
-use std::fmt::Write;
-
 /// Declares a newtype over `N` opaque bytes. `hex` ones are shown as
 /// hexadecimal digits; `hidden` ones are capabilities and never printed.
 macro_rules! opaque_bytes {
@@ -58,10 +56,14 @@ pub(crate) use opaque_bytes;
 /// Writes bytes as lower-case hexadecimal digits.
 pub(crate) fn write_hex(f: &mut std::fmt::Formatter<'_>, bytes: &[u8]) -> std::fmt::Result {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
-    bytes.iter().try_for_each(|byte| {
-        f.write_char(digit(byte >> 4))?;
-        f.write_char(digit(*byte))
+    // As large as most that are written, so that those are written at once.
+    let mut digits = [0; 32];
+    bytes.chunks(digits.len() / 2).try_for_each(|bytes| {
+        for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+            *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+        }
+        let written = digits.get(..2 * bytes.len()).unwrap_or_default();
+        f.write_str(std::str::from_utf8(written).unwrap_or_default())
     })
 }
 

@@ -4,11 +4,12 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
 use crate::destination::patience::{Patience, UNSENT};
@@ -20,13 +21,14 @@ const LINGER: Duration = Duration::from_secs(5);
 /// exchange behind it goes on without the client.
 #[derive(Debug)]
 pub(super) struct Socket {
-    stream: Arc<TcpStream>,
+    reading: OwnedReadHalf,
+    writing: Arc<OwnedWriteHalf>,
     patience: Patience,
 }
 
 /// Watches a [`Socket`] that nobody reads while its request is answered.
 #[derive(Debug)]
-pub(super) struct Watch(Arc<TcpStream>);
+pub(super) struct Watch(Arc<OwnedWriteHalf>);
 
 impl Watch {
     /// Resolves when the client has reset the connection. One that shut down
@@ -46,11 +48,12 @@ impl Watch {
     /// overtake the end of an answer. Not for longer than a moment.
     pub(super) async fn linger(&self) {
         // One that is gone already needs no end.
-        let _ = socket2::SockRef::from(&*self.0).shutdown(std::net::Shutdown::Write);
+        let stream: &TcpStream = (*self.0).as_ref();
+        let _ = socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write);
         let mut dropped = [0; 4 << 10];
         let reading = async {
-            while self.0.readable().await.is_ok() {
-                match self.0.try_read(&mut dropped) {
+            while stream.readable().await.is_ok() {
+                match stream.try_read(&mut dropped) {
                     Ok(0) => return,
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
                     Ok(_) | Err(_) => {}
@@ -68,9 +71,10 @@ impl Socket {
         if let Err(error) = socket.set_tcp_nodelay(true).and_then(|()| socket.set_tcp_notsent_lowat(UNSENT)) {
             tracing::debug!(%error, "cannot tune a client's socket");
         }
-        let stream = Arc::new(stream);
-        let watch = Watch(Arc::clone(&stream));
-        (Self { stream, patience: Patience::new(patience, "the client takes nothing") }, watch)
+        let (reading, writing) = stream.into_split();
+        let writing = Arc::new(writing);
+        let watch = Watch(Arc::clone(&writing));
+        (Self { reading, writing, patience: Patience::new(patience, "the client takes nothing") }, watch)
     }
 
     /// Writes as soon as the socket takes something.
@@ -79,13 +83,14 @@ impl Socket {
         cx: &mut Context<'_>,
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
+        let stream: &TcpStream = (*self.writing).as_ref();
         let written = loop {
-            match self.stream.poll_write_ready(cx) {
+            match stream.poll_write_ready(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => break Poll::Ready(Err(error)),
                 Poll::Pending => break Poll::Pending,
             }
-            match write(&self.stream) {
+            match write(stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => break Poll::Ready(written),
             }
@@ -96,13 +101,9 @@ impl Socket {
 
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.stream.poll_read_ready(cx))?;
-            match self.stream.try_read_buf(buf) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                read => return Poll::Ready(read.map(drop)),
-            }
-        }
+        // What is read short was all there is, which the half remembers: the
+        // kernel is not asked once more.
+        Pin::new(&mut self.get_mut().reading).poll_read(cx, buf)
     }
 }
 
@@ -129,7 +130,8 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match socket2::SockRef::from(&*self.stream).shutdown(std::net::Shutdown::Write) {
+        let stream: &TcpStream = (*self.writing).as_ref();
+        match socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write) {
             // A client that is gone already needs no end.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             shut => Poll::Ready(shut),
