@@ -159,7 +159,9 @@ impl Engine {
     pub fn take(&self, request: Box<Guarded>) -> oneshot::Receiver<Told> {
         let (client, answer) = Client::new();
         let engine = self.clone();
-        self.tasks.spawn(async move { engine.admit(request, client).await });
+        // In a box of its own: a task's is aligned to cache lines, and large ones
+        // are hard to come by.
+        self.tasks.spawn(Box::pin(async move { engine.admit(request, client).await }));
         answer
     }
 

@@ -32,8 +32,8 @@ const BATCH_BYTES: usize = 16 << 20;
 /// From this many operations on, a batch is worth lingering for as many again:
 /// many are in flight, and each wake-up and sync is shared by all of them.
 const LINGER_FROM: usize = 16;
-/// How long to linger at most: less than what the sync itself takes.
-const LINGER: Duration = Duration::from_micros(500);
+/// How long to linger at most: a few syncs of a quick disk, one of a slow one.
+const LINGER: Duration = Duration::from_millis(1);
 
 /// How many overdue rows ride on a commit at least. Two for every row written
 /// are added, so that sweeping outruns any load.
