@@ -30,21 +30,26 @@ pub(super) fn settle_host<B>(request: &mut Request<B>) {
 
 /// The headers for the destination: the client's end-to-end ones, `Host` by
 /// configuration, and who asked for what.
-pub(super) fn headers(received: &HeaderMap, version: Version, peer: &Peer, destination: &DestinationPlan) -> HeaderMap {
-    let mut headers = received.clone();
+pub(super) fn headers(
+    mut headers: HeaderMap,
+    version: Version,
+    peer: &Peer,
+    destination: &DestinationPlan,
+) -> HeaderMap {
+    let reads_trailers = reads_trailers(&headers);
+    let host = headers.get(HOST).filter(|host| !host.is_empty()).cloned();
     keep_end_to_end(&mut headers);
     // To a CGI these are how long the message is.
     for name in [&CONTENT_LENGTH, &TRANSFER_ENCODING] {
         keep_plain_spelling(&mut headers, name);
     }
-    if reads_trailers(received) && destination.versions != HttpVersions::Http1 {
+    if reads_trailers && destination.versions != HttpVersions::Http1 {
         // For servers that answer nobody else, as those of gRPC. HTTP/1.1 would
         // have to name it in Connection (RFC 9110, section 10.1.4).
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     // Either the body is here already, or hyper has asked for it.
     headers.remove(EXPECT);
-    let host = received.get(HOST).filter(|host| !host.is_empty()).cloned();
     say_who(&mut headers, host.as_ref(), peer, destination.forwarded);
     if destination.via {
         headers.append(VIA, via(version));
@@ -143,7 +148,7 @@ pub(super) fn target(received: &Uri, destination: &DestinationPlan) -> Option<Ur
 
 /// Makes a received head one for the destination.
 pub(super) fn head(mut head: request::Parts, peer: &Peer, destination: &DestinationPlan) -> Option<request::Parts> {
-    head.headers = headers(&head.headers, head.version, peer, destination);
+    head.headers = headers(head.headers, head.version, peer, destination);
     head.uri = target(&head.uri, destination)?;
     head.version = Version::HTTP_11;
     Some(head)

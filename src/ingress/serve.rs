@@ -247,7 +247,7 @@ fn request_head(method: &http::Method, uri: &Uri, headers: HeaderMap) -> Request
 fn forward_of(parts: &request::Parts, body: &bytes::Bytes, peer: &Peer, route: &Route) -> Result<Forward, Problem> {
     let uri = forward::target(&parts.uri, &route.destination)
         .ok_or_else(|| Problem::new(Code::PathAmbiguous, "The request target cannot be forwarded."))?;
-    let mut headers = forward::headers(&parts.headers, parts.version, peer, &route.destination);
+    let mut headers = forward::headers(parts.headers.clone(), parts.version, peer, &route.destination);
     // The body goes out whole, with a length: it has no trailers any more.
     headers.remove(TRAILER);
     Ok(Forward {
