@@ -448,7 +448,6 @@ impl Engine {
 }
 
 /// What asking for the claim came to.
-#[expect(clippy::large_enum_variant, reason = "it lives on the stack, for one round")]
 enum Asked {
     /// This request goes to the destination.
     Granted(Claim),
