@@ -22,12 +22,12 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use onceward::clock::ManualClock;
 use onceward::model::key::{Identity, Part};
-use onceward::model::record::{AttemptToken, BootId};
+use onceward::model::record::BootId;
 use onceward::model::time::Timestamp;
 use onceward::plan::Sync;
 use onceward::store::Store;
@@ -51,10 +51,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["fill", folder, from, to] => fill(Path::new(folder), number(from), number(to)),
-        ["measure", folder, begin, hours, end] => {
-            measure(Path::new(folder), number(begin), number(hours), *end == "close")
-        }
+        ["fill", folder, count] => fill(Path::new(folder), number(count)),
+        ["measure", folder, hours, end] => measure(Path::new(folder), number(hours), *end == "close"),
         [] => drive(100_000, Path::new(env!("CARGO_TARGET_TMPDIR"))),
         [records] => drive(number(records), Path::new(env!("CARGO_TARGET_TMPDIR"))),
         [records, "--folder", folder] => drive(number(records), Path::new(folder)),
@@ -81,16 +79,13 @@ fn drive(records: u64, folder: &Path) {
         "records", "after", "start s", "start MB", "req/s", "p50 ms", "p99 ms", "CPU us", "end MB"
     );
     for stage in STAGES.into_iter().filter(|stage| *stage < records).chain([records]) {
-        child(&["fill", path, &at.to_string(), &stage.to_string()], "");
+        child(&["fill", path, &(stage - at).to_string()], "");
         at = stage;
-        child(&["measure", path, &at.to_string(), "0", "abort"], &format!("{at:>10}  {:<22}", "a stop"));
-        child(
-            &["measure", path, &(at + 1_000_000_000).to_string(), "0", "close"],
-            &format!("{at:>10}  {:<22}", "kill -9"),
-        );
+        child(&["measure", path, "0", "exit"], &format!("{at:>10}  {:<22}", "a stop"));
+        child(&["measure", path, "0", "close"], &format!("{at:>10}  {:<22}", "a kill"));
     }
     let hours = (LATER.as_secs() / 3600).to_string();
-    child(&["measure", path, "3000000000", &hours, "close"], &format!("{at:>10}  {:<22}", "a day, all expire"));
+    child(&["measure", path, &hours, "close"], &format!("{at:>10}  {:<22}", "a day, all expire"));
     let size = std::fs::read_dir(path)
         .expect("its folder")
         .map(|file| file.expect("a file").metadata().expect("its size").len());
@@ -102,8 +97,8 @@ fn child(arguments: &[&str], line: &str) {
     print!("{line}");
     std::io::stdout().flush().expect("a terminal");
     let program = std::env::current_exe().expect("this program");
-    // One that aborts is one that was killed, for whoever opens the folder next.
-    Command::new(program).args(arguments).status().expect("it runs");
+    let status = Command::new(program).args(arguments).status().expect("it runs");
+    assert!(status.success(), "a line failed");
 }
 
 fn open(folder: &Path, sync: Sync, clock: &Arc<ManualClock>) -> Arc<dyn Store> {
@@ -112,57 +107,50 @@ fn open(folder: &Path, sync: Sync, clock: &Arc<ManualClock>) -> Arc<dyn Store> {
     Arc::new(EmbeddedStore::open(options).expect("a store"))
 }
 
-/// Runs first requests from `tasks` at once, numbered from `from` on, until
-/// there are `count` of them or `until` comes; how long each took.
-async fn load(store: &Arc<dyn Store>, tasks: u64, from: u64, count: u64, until: Instant) -> Vec<u32> {
-    let (claims, next) = (Arc::new(Claims::new()), Arc::new(AtomicU64::new(from)));
-    let is_over = Arc::new(AtomicBool::new(false));
+/// Runs first requests from `tasks` at once until there are `count` of them, or
+/// until that moment; how long each took, in microseconds. Their keys are this
+/// process's own.
+async fn load(store: &Arc<dyn Store>, tasks: u64, count: u64, until: Option<Instant>) -> Vec<u32> {
+    let (claims, begun) = (Arc::new(Claims::new()), Arc::new(AtomicU64::new(0)));
     let mut running = JoinSet::new();
     for _ in 0..tasks {
-        let (store, claims, next, is_over) =
-            (Arc::clone(store), Arc::clone(&claims), Arc::clone(&next), Arc::clone(&is_over));
+        let (store, claims, begun) = (Arc::clone(store), Arc::clone(&claims), Arc::clone(&begun));
         running.spawn(async move {
             let mut took = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= from.saturating_add(count) || is_over.load(Ordering::Relaxed) {
-                    return took;
-                }
+            while begun.fetch_add(1, Ordering::Relaxed) < count && until.is_none_or(|until| Instant::now() < until) {
                 let mut offer = claims.next();
-                let key = Part::Text(number.to_string().into());
-                offer.identity = Identity::of(&offer.route, &[], &[key]);
-                offer.token = AttemptToken::from_bytes(u128::from(number).to_be_bytes());
+                let key = format!("{}-{}", std::process::id(), offer.attempt_id);
+                offer.identity = Identity::of(&offer.route, &[], &[Part::Text(key.into())]);
                 let begun = Instant::now();
                 run(store.as_ref(), offer, answer(200)).await;
                 took.push(u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX));
-                if begun > until {
-                    is_over.store(true, Ordering::Relaxed);
-                }
             }
+            took
         });
     }
     running.join_all().await.concat()
 }
 
-fn fill(folder: &Path, from: u64, to: u64) {
+fn fill(folder: &Path, count: u64) {
     let store = open(folder, Sync::Never, &Arc::new(ManualClock::starting_at(START)));
     Runtime::new().expect("a runtime").block_on(async {
-        load(&store, FILLERS, from, to - from, Instant::now() + Duration::from_secs(24 * 60 * 60)).await;
+        load(&store, FILLERS, count, None).await;
         store.close().await.expect("it closes");
     });
 }
 
-fn measure(folder: &Path, from: u64, hours: u64, close: bool) {
+/// Opens the store as it is so many hours later, and measures. Where it is not
+/// closed, whoever opens it next takes this process for one that was killed.
+fn measure(folder: &Path, hours: u64, close: bool) {
     let begun = Instant::now();
     let now = Timestamp::from_millis(START.as_millis() + hours * 3_600_000);
     let store = open(folder, Sync::Group, &Arc::new(ManualClock::starting_at(now)));
     let runtime = Runtime::new().expect("a runtime");
-    let start_of = runtime.block_on(load(&store, 1, from + 500_000_000, 1, Instant::now()));
+    assert_eq!(runtime.block_on(load(&store, 1, 1, None)).len(), 1, "the first answer");
     let started = begun.elapsed();
-    assert_eq!(start_of.len(), 1, "the first answer");
     let (at_start, cpu) = (resident(), cpu());
     let begun = Instant::now();
-    let mut took = runtime.block_on(load(&store, TASKS, from, u64::MAX / 4, Instant::now() + MEASURED));
+    let mut took = runtime.block_on(load(&store, TASKS, u64::MAX, Some(begun + MEASURED)));
     let (lasted, cpu) = (begun.elapsed(), self::cpu() - cpu);
     took.sort_unstable();
     let at = |share: f64| f64::from(took[((took.len() - 1) as f64 * share) as usize]) / 1e3;
