@@ -23,6 +23,7 @@ RECORDS=40000
 rows=(
   "pass-nginx       nginx            plain $CONNECTIONS all"
   "pass-haproxy     haproxy          plain $CONNECTIONS all"
+  "pass-hyper       hyper            plain $CONNECTIONS all"
   "pass-onceward    onceward-memory  plain $CONNECTIONS all"
   "first-memory     onceward-memory  fresh $CONNECTIONS all"
   "first-group      onceward-group   fresh $CONNECTIONS all"
@@ -154,11 +155,13 @@ packages_missing_for() {
 
 if [ -z "$binary" ]; then
   is_there cargo || misuse "there is no cargo to build onceward with; name one that is built with --binary"
-  (cd "$here/.." && cargo build --release --locked)
+  (cd "$here/.." && cargo build --release --locked --bins --examples)
   target=$(cd "$here/.." && cargo metadata --format-version 1 --no-deps --locked |
     python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
   binary=$target/release/onceward
 fi
+# The least that a proxy on hyper can be, made along with onceward.
+plain=$(dirname "$binary")/examples/plain_proxy
 version=$("$binary" --version 2>/dev/null) || misuse "--binary: $binary cannot be run"
 
 # ------------------------------------------------------------ folder, end
@@ -215,6 +218,8 @@ for row in "${rows[@]}"; do
   if [ ${#packages[@]} -gt 0 ]; then
     skipped+=("$name: not installed: ${packages[*]}")
     install+=("${packages[@]}")
+  elif [ "$server" = hyper ] && [ ! -x "$plain" ]; then
+    skipped+=("$name: there is no $plain; cargo build --release --example plain_proxy makes it")
   elif [ $is_on_disk = no ] && [[ $server =~ -(group|always)$ ]]; then
     skipped+=("$name: $folder is in memory, where an fsync costs nothing")
   else
@@ -343,6 +348,7 @@ start_server() {
       render haproxy.cfg
       start haproxy "$server_core" "$server_port" haproxy -db -f "$run/haproxy.cfg"
       ;;
+    hyper) start hyper "$server_core" "$server_port" "$plain" "127.0.0.1:$server_port" "127.0.0.1:$destination_port" ;;
     lua) start_redis && start_nginx lua "$server_core" "$server_port" ;;
     lua-always)
       start_redis --appendonly yes --appendfsync always && start_nginx lua "$server_core" "$server_port"

@@ -14,6 +14,8 @@ import sys
 RATIOS = [
     ("pass-haproxy", "pass-nginx", {}),
     ("pass-onceward", "pass-nginx", {"rps": (">=", 0.85, 1.0), "cpu": ("<=", 1.2, 1.05)}),
+    ("pass-hyper", "pass-nginx", {}),
+    ("pass-onceward", "pass-hyper", {}),
     ("pass-onceward", "pass-haproxy", {}),
     ("first-memory", "pass-nginx", {}),
     ("first-group", "pass-nginx", {"rps": (">=", 0.40, 0.58), "cpu": ("<=", 2.5, 1.8)}),
