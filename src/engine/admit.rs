@@ -11,7 +11,7 @@ use super::claim::{Claim, LateClaim};
 use super::inquire::Inquired;
 use super::request::{Candidate, Guarded};
 use super::settle::STORE_TIMEOUT;
-use super::waiter::{AfterRelease, ResponseHead, Seat, Seen};
+use super::waiter::{AfterRelease, Completed, ResponseHead, Seat, Seen};
 use super::{Client, Engine, tend};
 use crate::entropy;
 use crate::model::admission::{Admission, Held, Offer, Running, UnknownCaps};
@@ -19,7 +19,7 @@ use crate::model::inquiry::Needs;
 use crate::model::key::RecordId;
 use crate::model::outcome::{DoubtReason, ReleaseReason};
 use crate::model::record::{AttemptToken, Completion, Settlement, Source, StateName};
-use crate::model::response::StoredBody;
+use crate::model::response::{StoredBody, StoredResponse};
 use crate::model::time::Timestamp;
 use crate::plan::policy::{OnStoreError, OnUnknown};
 use crate::seal::NotSealed;
@@ -103,6 +103,10 @@ impl Engine {
             match woken {
                 Woken::AskAgain => {}
                 Woken::Succeed => succeeding = true,
+                Woken::Completed(completed) => {
+                    self.link_to_the_attempt(&request, id).await;
+                    break self.replay(&completed.response, completed.expires_at, Source::Exchange, id);
+                }
                 Woken::Answer(answer) => break answer,
                 Woken::Left => return,
                 Woken::TimeIsUp => break still_running(running, (id, StateName::InFlight), self.store.now()),
@@ -176,7 +180,8 @@ impl Engine {
             Ok(Admission::InFlight(running)) => Asked::Running(running),
             Ok(Admission::Replay(completion)) => {
                 self.link_to_the_attempt(request, id).await;
-                Asked::Told(self.replay(&completion, id))
+                let Completion { response, boundaries, source, .. } = &*completion;
+                Asked::Told(self.replay(response, boundaries.expires_at, *source, id))
             }
             Ok(Admission::Mismatch(state)) => {
                 self.counted.mismatch(id, self.store.now());
@@ -337,6 +342,7 @@ impl Engine {
             };
             match seen {
                 Seen::Settled => return Woken::AskAgain,
+                Seen::Completed(completed) => return Woken::Completed(completed),
                 Seen::Released(succession) => match succession.decide() {
                     AfterRelease::Succeed => return Woken::Succeed,
                     AfterRelease::Take(Some(answer)) => return Woken::Answer(answer),
@@ -368,8 +374,7 @@ impl Engine {
     }
 
     /// The answer as it was stored.
-    fn replay(&self, completion: &Completion, id: RecordId) -> Answer {
-        let response = &completion.response;
+    fn replay(&self, response: &StoredResponse, expires_at: Timestamp, source: Source, id: RecordId) -> Answer {
         let bytes = match &response.body {
             StoredBody::Whole(bytes) => bytes.clone(),
             StoredBody::NotStored(_) => {
@@ -390,9 +395,9 @@ impl Engine {
         let now = self.store.now();
         self.counted.replay(id, now);
         self.metrics.replayed(bytes.len());
-        let left = now.until(completion.boundaries.expires_at);
+        let left = now.until(expires_at);
         let head = ResponseHead { status, headers, replayable_for: Some(left), record: id };
-        let outcome = match completion.source {
+        let outcome = match source {
             Source::Exchange => Outcome::Replayed,
             Source::Lookup | Source::Operator => Outcome::Reconciled,
         };
@@ -478,6 +483,8 @@ enum Woken {
     AskAgain,
     /// The attempt was released, and this waiter makes the next one.
     Succeed,
+    /// It was completed, with this answer.
+    Completed(Arc<Completed>),
     Answer(Answer),
     Left,
     TimeIsUp,

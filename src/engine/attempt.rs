@@ -17,7 +17,9 @@ use super::{Client, Engine};
 use crate::destination::{Cause, DestinationFuture, Failure, Inbound, Wanted};
 use crate::model::outcome::{DoubtReason, ReleaseReason};
 use crate::model::record::{Settlement, StateName};
+use crate::model::response::StoredResponse;
 use crate::plan::policy::OnUnknown;
+use crate::store::Settled;
 use crate::telemetry::trace::Step;
 
 /// One running attempt, and everything that follows it around. It is kept in a
@@ -230,6 +232,19 @@ impl Attempt {
     pub(super) fn wake(&self) {
         if let Some(seat) = &self.seat {
             seat.settle();
+        }
+    }
+
+    /// Whether anybody else waits for it here.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.others() > 0)
+    }
+
+    /// Wakes who waits, with the answer that was stored if there is one for them.
+    pub(super) fn wake_with(&self, response: Option<StoredResponse>, settled: &Settled) {
+        match (&self.seat, response, settled.state, settled.expires_at) {
+            (Some(seat), Some(response), StateName::Completed, Some(expires_at)) => seat.complete(response, expires_at),
+            (_, _, _, _) => self.wake(),
         }
     }
 

@@ -119,6 +119,10 @@ impl Attempt {
             (Verdict::Release, _) => Settlement::Release(ReleaseReason::Status(status)),
             (Verdict::Doubt, _) => Settlement::Doubt(DoubtReason::Status(status)),
         };
+        let for_others = match &settlement {
+            Settlement::Complete(stored) => self.is_waited_for().then(|| stored.clone()),
+            Settlement::Release(_) | Settlement::Doubt(_) => None,
+        };
         let written = self.write(&claim, settlement).await;
         match end {
             End::Whole(trailers) => {
@@ -136,8 +140,10 @@ impl Attempt {
         }
         match (verdict, &written) {
             (Verdict::Release, Written::Settled(settled)) => {
-                self.wake_after_release(settled.state, ReleasedAnswer::Response(response), patience_asked);
+                let answer = ReleasedAnswer::Response(self.for_others(&response));
+                self.wake_after_release(settled.state, answer, patience_asked);
             }
+            (Verdict::Keep, Written::Settled(settled)) => self.wake_with(for_others, settled),
             (Verdict::Release | Verdict::Keep | Verdict::Doubt, _) => self.wake(),
         }
     }
@@ -153,8 +159,22 @@ impl Attempt {
 
     fn let_join(&self, response: &LiveResponse) {
         if let Some(seat) = &self.seat {
-            seat.stream(response.clone());
+            seat.stream(self.for_others(response));
         }
+    }
+
+    /// A response as others get it than the one whose exchange it is: without
+    /// what a replay does not have either.
+    fn for_others(&self, response: &LiveResponse) -> LiveResponse {
+        let with_cookies = self.request.route.policy.store_set_cookie;
+        let mut headers = response.head.headers.clone();
+        let personal: Vec<HeaderName> = headers.keys().filter(|name| !is_stored(name, with_cookies)).cloned().collect();
+        for name in personal {
+            headers.remove(name);
+        }
+        let ResponseHead { status, replayable_for, record, .. } = *response.head;
+        let head = Arc::new(ResponseHead { status, headers, replayable_for, record });
+        LiveResponse { head, relay: Arc::clone(&response.relay) }
     }
 
     fn tell_live(&mut self, response: &LiveResponse, outcome: Outcome) {

@@ -16,6 +16,8 @@ use super::relay::Relay;
 use crate::model::admission::Running;
 use crate::model::fingerprint::Fingerprint;
 use crate::model::key::RecordId;
+use crate::model::response::StoredResponse;
+use crate::model::time::Timestamp;
 use crate::store::News;
 
 /// All flights of this node.
@@ -39,8 +41,10 @@ struct Stage {
     releases: u32,
     /// The response that is streaming now, and can be joined.
     live: Option<LiveResponse>,
-    /// What the last attempt left for those who waited, if it was released.
+    /// What the last attempt left for those who waited, if it was released …
     released: Option<Arc<Succession>>,
+    /// … or completed.
+    completed: Option<Arc<Completed>>,
 }
 
 /// An attempt of this node that holds its record. It is believed before any
@@ -67,6 +71,8 @@ pub(super) enum Seen {
     Streaming(LiveResponse),
     /// The attempt was released.
     Released(Arc<Succession>),
+    /// Its answer is stored.
+    Completed(Arc<Completed>),
     /// The record stands otherwise; the store can tell how.
     Settled,
 }
@@ -108,6 +114,18 @@ impl ResponseHead {
             record: self.record,
         }))
     }
+}
+
+/// An answer that was stored while others waited for it. They need not all ask
+/// the store for what was just written to it.
+#[derive(Debug)]
+pub(super) struct Completed {
+    /// What the attempt asked for.
+    pub(super) asked: Asked,
+    /// The answer, as it was stored.
+    pub(super) response: StoredResponse,
+    /// Until when it is replayed.
+    pub(super) expires_at: Timestamp,
 }
 
 /// A released attempt, as those who waited for it see it.
@@ -277,6 +295,14 @@ impl Seat {
         });
     }
 
+    /// Says that the attempt's answer is stored, and which it is.
+    pub(super) fn complete(&self, response: StoredResponse, expires_at: Timestamp) {
+        let completed = Completed { asked: Arc::clone(&self.asked), response, expires_at };
+        self.stage.send_modify(|stage| {
+            *stage = Stage { epoch: stage.epoch + 1, completed: Some(Arc::new(completed)), ..Stage::default() };
+        });
+    }
+
     /// Says that the attempt was released. One of those who wait makes the next
     /// attempt, unless the destination asked for patience or this was such a
     /// next attempt already.
@@ -291,6 +317,7 @@ impl Seat {
                 releases,
                 live: None,
                 released: Some(Arc::new(succession)),
+                completed: None,
             };
         });
     }
@@ -317,10 +344,11 @@ impl Seat {
         };
         self.began = stage.epoch;
         let is_held = stage.epoch == began && stage.is_held_for(&self.asked);
-        match (stage.live, stage.released) {
-            (Some(live), _) if is_held => Seen::Streaming(live),
-            (_, Some(succession)) if succession.asked.digest == self.asked.digest => Seen::Released(succession),
-            (_, _) => Seen::Settled,
+        match (stage.live, stage.released, stage.completed) {
+            (Some(live), _, _) if is_held => Seen::Streaming(live),
+            (_, Some(succession), _) if succession.asked.digest == self.asked.digest => Seen::Released(succession),
+            (_, _, Some(completed)) if completed.asked.digest == self.asked.digest => Seen::Completed(completed),
+            (_, _, _) => Seen::Settled,
         }
     }
 

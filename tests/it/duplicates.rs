@@ -247,3 +247,43 @@ async fn retries_of_a_client_that_times_out_join_the_first() {
     assert_eq!(answer.text(), "made");
     assert_eq!(destination.executions(), 1);
 }
+
+#[tokio::test]
+async fn who_waited_gets_what_a_replay_has_and_no_cookies() {
+    let personal = |reply: script::Reply| {
+        reply.header("Set-Cookie", "sid=A").header("WWW-Authenticate", "Bearer").header("X-End", "2").body("told")
+    };
+    let patient = personal(reply(429).header("Retry-After", "7"));
+    for (answer, outcome) in [(personal(reply(201)), "replayed"), (patient, "executed")] {
+        let (first, others, destination) = with_waiters(Config::new(), 3, answer.into(), reply(599).into()).await;
+        assert_eq!((first.header("set-cookie"), first.text().as_str()), (Some("sid=A"), "told"));
+        for other in &others {
+            assert_eq!((other.status, other.outcome(), other.text().as_str()), (first.status, outcome, "told"));
+            assert_eq!(other.header("x-end"), Some("2"));
+            assert!(!other.has("set-cookie") && !other.has("www-authenticate"), "{other:#?}");
+        }
+        assert_eq!(destination.executions(), 1);
+    }
+    let config = Config::new().defaults("store_set_cookie: true");
+    let (_, others, _) = with_waiters(config, 1, personal(reply(201)).into(), reply(599).into()).await;
+    assert_eq!(others[0].header("set-cookie"), Some("sid=A"));
+}
+
+#[tokio::test]
+async fn who_waited_for_an_answer_does_not_ask_the_store_for_it() {
+    let gate = Gate::shut();
+    let destination = Destination::that_first(reply(201).body("made").after(&gate)).await;
+    let proxy = Proxy::before(&destination).await;
+    let first = proxy.begin(&pay("k"));
+    destination.has_received(1).await;
+    let pending: Vec<_> = (0..20).map(|_| proxy.begin(&pay("k"))).collect();
+    proxy.has_waiters(20).await;
+    gate.open();
+    let first = first.answer().await;
+    for pending in pending {
+        pending.answer().await.replays(&first);
+    }
+    let claims = "onceward_store_operation_seconds_count{operation=\"claim\"}";
+    assert_eq!(proxy.metric(claims).await, 1, "one claim");
+    proxy.send(&pay("k")).await.replays(&first);
+}

@@ -41,6 +41,24 @@ async fn events_come_as_they_come() {
 }
 
 #[tokio::test]
+async fn who_joins_a_stream_gets_no_cookies_of_it() {
+    let gate = Gate::shut();
+    let answer = events().header("Set-Cookie", "sid=A").gated(&gate);
+    let destination = Destination::that_first(answer).await;
+    let proxy = Proxy::before(&destination).await;
+    let mut first = proxy.client().await;
+    first.send(&pay("k")).await;
+    gate.let_one_pass();
+    assert_eq!(first.begin().await.header("set-cookie"), Some("sid=A"));
+    let mut second = proxy.client().await;
+    second.send(&pay("k")).await;
+    let joined = second.begin().await;
+    assert_eq!((joined.status, joined.header("set-cookie")), (200, None));
+    gate.open();
+    assert_eq!(destination.executions(), 1);
+}
+
+#[tokio::test]
 async fn a_duplicate_joins_an_answer_that_is_streaming() {
     // It gets the events from the first, and then as they come.
     let (proxy, destination, gate) = before_events().await;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::key::RecordId;
+use crate::model::response::{Fields, StoredBody};
 use crate::model::time::Timestamp;
 
 const ID: RecordId = RecordId::from_bytes([7; 16]);
@@ -72,4 +73,27 @@ async fn one_of_those_who_wait_succeeds_and_after_two_releases_all_take_the_answ
         let Seen::Released(succession) = waiter.wait().await else { panic!("it was released") };
         assert!(matches!(succession.decide(), AfterRelease::Take(Some(_))));
     }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_stored_is_for_those_who_asked_for_it() {
+    let flights = Flights::default();
+    let mut owner = flights.sit(ID, asked(1));
+    let (mut waiter, mut other) = (flights.sit(ID, asked(1)), flights.sit(ID, asked(2)));
+    assert!(owner.begin(RUNNING));
+    let response = StoredResponse {
+        status: 201,
+        headers: Fields::default(),
+        body: StoredBody::Whole("made".into()),
+        trailers: Fields::default(),
+    };
+    owner.complete(response.clone(), Timestamp::from_millis(9));
+    let Seen::Completed(completed) = waiter.wait().await else { panic!("it is stored") };
+    assert_eq!((&completed.response, completed.expires_at.as_millis()), (&response, 9));
+    assert!(matches!(other.wait().await, Seen::Settled), "another request's answer is not its own");
+    // Who comes later asks the store.
+    let mut later = flights.sit(ID, asked(1));
+    assert!(owner.begin(RUNNING));
+    owner.settle();
+    assert!(matches!(later.wait().await, Seen::Settled));
 }
