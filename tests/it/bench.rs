@@ -198,4 +198,5 @@ async fn mistakes_are_told_before_anything_is_sent() {
     let nothing = bench(&[&format!("http://{}/orders", free_address()), "--count", &count, "--rate", "20"]).await;
     assert_eq!(nothing.code, Some(1), "{nothing:?}");
     assert!(nothing.err.contains("no request succeeded"), "{nothing:?}");
+    assert!(nothing.out.contains("NOTHING CHECKED") && !nothing.out.contains("passed"), "{}", nothing.out);
 }
